@@ -1,0 +1,32 @@
+// Every TORCH_OPENCL_* environment variable: the only getenv in the project.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace torch_opencl::runtime {
+
+struct Config {
+  std::string devices;        // TORCH_OPENCL_DEVICES
+  std::string device_class;   // TORCH_OPENCL_DEVICE_CLASS: "", "cpu", "gpu"
+  std::string cache_dir;      // TORCH_OPENCL_CACHE_DIR
+  int64_t cache_size_mib;     // TORCH_OPENCL_CACHE_SIZE_MIB, 0 disables
+  std::string build_options;  // TORCH_OPENCL_BUILD_OPTIONS
+  std::string fallback;       // TORCH_OPENCL_FALLBACK: warn, error, silent
+  int64_t debug;              // TORCH_OPENCL_DEBUG: 0..4
+  bool sync;                  // TORCH_OPENCL_SYNC
+};
+
+// Read once, at the first call.
+const Config& config();
+
+struct ConfigEntry {
+  const char* name;
+  const char* default_value;
+  const char* description;
+};
+// One row a variable: the README's table and `diagnose` print it.
+const std::vector<ConfigEntry>& config_entries();
+
+}  // namespace torch_opencl::runtime

@@ -1,0 +1,40 @@
+// Typed argument binding and launch.
+#pragma once
+
+#include "error.h"
+#include "queue.h"
+
+#include <type_traits>
+
+namespace torch_opencl::runtime {
+
+inline void bind_argument(cl_kernel kernel,
+                          cl_uint& index,
+                          const BufferView& view) {
+  OPENCL_CHECK(
+      api().clSetKernelArg(kernel, index++, sizeof(cl_mem), &view.memory));
+  const cl_ulong offset = view.offset;
+  OPENCL_CHECK(api().clSetKernelArg(kernel, index++, sizeof(offset), &offset));
+}
+
+// Plain values are passed with their own size: int32_t <-> int,
+// uint32_t <-> uint, int64_t <-> long, float <-> float.
+template <class T>
+  requires std::is_trivially_copyable_v<T>
+void bind_argument(cl_kernel kernel, cl_uint& index, const T& value) {
+  static_assert(!std::is_same_v<T, bool>, "kernels take int, not bool");
+  OPENCL_CHECK(api().clSetKernelArg(kernel, index++, sizeof(T), &value));
+}
+
+template <class... Arguments>
+void launch(Queue& queue,
+            Kernel& kernel,
+            const NDRange& range,
+            const Arguments&... arguments) {
+  const std::lock_guard lock(kernel.mutex);
+  cl_uint index = 0;
+  (bind_argument(kernel.handle, index, arguments), ...);
+  queue.launch(kernel, range);
+}
+
+}  // namespace torch_opencl::runtime

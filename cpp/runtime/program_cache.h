@@ -1,0 +1,75 @@
+// Source + options -> program -> kernel, in memory and on disk.
+#pragma once
+
+#include "device.h"
+#include "dtype.h"
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace torch_opencl::runtime {
+
+// A .cl file embedded at build time, its includes already expanded.
+struct KernelSource {
+  const char* name;  // "softmax.cl"
+  const char* text;
+};
+
+// One -D of a specialisation. Names are string literals: they are compared by
+// address on the hot path and only spelled out when a program is built.
+struct Define {
+  constexpr Define(const char* name, int64_t value)
+      : name(name), value(value), is_dtype(false) {}
+  // Renders as the dtype's torch name: -D DTYPE=float32
+  constexpr Define(const char* name, DType dtype)
+      : name(name), value(static_cast<int64_t>(dtype)), is_dtype(true) {}
+  const char* name;
+  int64_t value;
+  bool is_dtype;
+};
+
+struct Kernel {
+  cl_kernel handle = nullptr;
+  const char* name = nullptr;
+  // clSetKernelArg on one cl_kernel is not thread-safe: held from the first
+  // argument to the enqueue.
+  std::mutex mutex;
+};
+
+class ProgramCache {
+ public:
+  explicit ProgramCache(Device& device);
+  ~ProgramCache();
+
+  // The kernel `kernel_name` of an embedded source, specialised by `defines`.
+  // Hot path: one hash of pointers and integers under a shared lock.
+  Kernel& get(const KernelSource& source,
+              const char* kernel_name,
+              std::initializer_list<Define> defines);
+
+  // The kernel of a generated source text; callers keep the reference.
+  Kernel& get_generated(const std::string& name,
+                        const std::string& text,
+                        const std::string& kernel_name,
+                        const std::string& options = "");
+
+  struct Statistics {
+    int64_t built = 0;        // compiled from source
+    int64_t loaded = 0;       // from the disk cache
+    int64_t damaged = 0;      // disk entries thrown away and rebuilt
+    double build_seconds = 0;
+  };
+  Statistics statistics() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace torch_opencl::runtime

@@ -1,0 +1,102 @@
+// In-order asynchronous queues and events: all enqueueing goes through here.
+#pragma once
+
+#include "device.h"
+#include "program_cache.h"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace torch_opencl::runtime {
+
+// A place in device memory as kernels take it: two arguments, the buffer and
+// an element offset.
+struct BufferView {
+  cl_mem memory = nullptr;
+  uint64_t offset = 0;  // elements of the tensor's dtype
+};
+
+struct NDRange {
+  uint32_t dimensions = 1;
+  std::array<size_t, 3> global = {1, 1, 1};
+  std::array<size_t, 3> local = {1, 1, 1};
+};
+
+class Event {
+ public:
+  Event() = default;
+  explicit Event(cl_event handle) : handle_(handle) {}  // takes the reference
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  Event(const Event&) = delete;
+  ~Event();
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  cl_event handle() const { return handle_; }
+  bool query() const;      // true once complete; throws if it failed
+  void synchronize() const;
+  // Device time at completion, nanoseconds; needs a finished event.
+  uint64_t completed_at() const;
+
+ private:
+  cl_event handle_ = nullptr;
+};
+
+class Queue {
+ public:
+  Queue(Device& device, int64_t stream_id);
+  ~Queue();
+  Queue(const Queue&) = delete;
+
+  Device& device() const { return device_; }
+  int64_t stream_id() const { return stream_id_; }
+  cl_command_queue handle() const { return handle_; }
+
+  // The only clEnqueueNDRangeKernel of the project; the caller holds
+  // kernel.mutex and has set the arguments.
+  void launch(Kernel& kernel, const NDRange& range);
+
+  // Byte offsets. A null memory or zero bytes is a no-op.
+  void copy(cl_mem source, size_t source_offset, cl_mem destination,
+            size_t destination_offset, size_t bytes);
+  void fill(cl_mem memory, const void* pattern, size_t pattern_bytes,
+            size_t offset, size_t bytes);
+  void read(cl_mem memory, size_t offset, void* host, size_t bytes,
+            bool blocking);
+  void write(cl_mem memory, size_t offset, const void* host, size_t bytes,
+             bool blocking);
+
+  Event record();                  // a marker after everything enqueued so far
+  void wait(const Event& event);   // later commands wait for the event
+  bool query();                    // true when everything has completed
+  void flush();
+  // Waits; a failed command surfaces here with the names of the kernels
+  // launched last.
+  void synchronize();
+
+  // Commands enqueued since creation, and host waits: for tests of asynchrony.
+  int64_t launch_count() const { return launch_count_.load(); }
+  int64_t wait_count() const { return wait_count_.load(); }
+
+ private:
+  [[noreturn]] void throw_failed(int code, const char* call);
+
+  Device& device_;
+  int64_t stream_id_;
+  cl_command_queue handle_ = nullptr;
+  std::atomic<int64_t> launch_count_{0};
+  std::atomic<int64_t> wait_count_{0};
+  // Ring of the kernels launched last, for the error text.
+  std::array<std::atomic<const char*>, 8> recent_{};
+};
+
+// Queues of a device: id 0 is the default stream, 1..32 the pool.
+constexpr int64_t kStreamsPerPool = 32;
+Queue& queue(int device_index, int64_t stream_id);
+// Every queue created so far on the device.
+void synchronize_device(int device_index);
+
+}  // namespace torch_opencl::runtime
