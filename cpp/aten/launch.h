@@ -1,0 +1,76 @@
+// What an op's host half needs: tensors as kernel arguments, the queue of a
+// tensor, and launching. Ops never call OpenCL themselves.
+#pragma once
+
+#include "../runtime/kernel.h"
+
+#include <ATen/core/TensorBase.h>
+#include <c10/core/ScalarType.h>
+
+#include <initializer_list>
+#include <optional>
+
+namespace torch_opencl::aten {
+
+using runtime::BufferView;
+using runtime::Define;
+using runtime::DType;
+using runtime::KernelSource;
+using runtime::NDRange;
+
+// Throws NotImplementedError for dtypes that have no kernel form (quantised
+// and bit types).
+DType dtype_of(at::ScalarType type);
+inline DType dtype_of(const at::TensorBase& tensor) {
+  return dtype_of(tensor.scalar_type());
+}
+// float for float16, bfloat16 and float32, double for float64; integers and
+// bool stay themselves. The type in which kernels do arithmetic.
+at::ScalarType compute_type(at::ScalarType type);
+
+// Buffer and element offset of the tensor's first element; strides are the
+// caller's business. Throws RuntimeError when the tensor is not on an opencl
+// device. An empty or undefined tensor gives a null view.
+BufferView arg(const at::TensorBase& tensor);
+template <class T>
+BufferView arg(const std::optional<T>& tensor) {
+  return tensor.has_value() && tensor->defined() ? arg(*tensor) : BufferView();
+}
+// The same for an address inside a storage, as TensorIterator hands out.
+BufferView arg_at(const void* address, at::ScalarType type);
+
+runtime::Device& device_of(const at::TensorBase& tensor);
+// The current stream of the tensor's device.
+runtime::Queue& queue_of(const at::TensorBase& tensor);
+
+// `global` is rounded up to a multiple of `local`: kernels test their bounds.
+NDRange range(size_t global, size_t local);
+NDRange range(size_t global_x, size_t global_y, size_t local_x, size_t local_y);
+NDRange range(size_t global_x,
+              size_t global_y,
+              size_t global_z,
+              size_t local_x,
+              size_t local_y,
+              size_t local_z);
+
+// Numbers that index less than 2^31 elements keep 32-bit arithmetic.
+inline bool fits_int32(int64_t elements) { return elements < (1LL << 31); }
+
+// Launches on the current stream of `on`'s device, e.g.
+//   launch(out, sources::softmax, "softmax_looped",
+//          {{"DTYPE", dtype_of(out)}, {"WG_SIZE", 64}},
+//          range(rows * 64, 64), arg(out), arg(self), int32_t(size));
+template <class... Arguments>
+void launch(const at::TensorBase& on,
+            const KernelSource& source,
+            const char* kernel_name,
+            std::initializer_list<Define> defines,
+            const NDRange& range,
+            const Arguments&... arguments) {
+  runtime::Queue& queue = queue_of(on);
+  runtime::Kernel& kernel =
+      queue.device().programs().get(source, kernel_name, defines);
+  runtime::launch(queue, kernel, range, arguments...);
+}
+
+}  // namespace torch_opencl::aten
