@@ -1,0 +1,86 @@
+"""The entries of the op tables: one entry declares one op to every reader.
+
+The generator turns them into registrations and kernel expressions, the tests
+into cases, the documentation into rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """An elementwise op, computed by one OpenCL C expression.
+
+    The expression is written over the names of the op's tensor arguments and
+    numbers, each already converted to ``compute_t`` (the promoted dtype;
+    float for half types), and its value is converted to the output's dtype.
+    ``bool_``, ``integral`` replace it for those compute types; functions come
+    from ``backend/common/math.clh`` or OpenCL C; a literal with a fraction is
+    written ``REAL(0.5)``.
+
+    Args:
+        name: aten overload to register, an out-variant where there is one
+            ("silu.out"); functional and in-place variants follow from it.
+        expression: OpenCL C, for floating compute types and, unless replaced,
+            for all.
+        inputs: names of the tensor operands in the order ATen hands them to
+            the kernel, where that is not the schema's order.
+        scalars: names of the kernel's numbers in order, where they are not
+            the schema's numbers.
+        stub: the DispatchStub that ATen's host function calls ("clamp_stub").
+            Without it the op is structured and runs on its meta function.
+        function: ATen's exported host function for an op that is not
+            structured, where it is not named after the overload.
+        also: further overloads served by the same stub or expression.
+        bool_: expression when the compute type is bool (uchar, 0 or 1).
+        integral: expression when the compute type is an integer.
+        opinfo: name in torch's op_db where it differs from the op's.
+    """
+
+    name: str
+    expression: str
+    inputs: str = ""
+    scalars: str = ""
+    stub: str = ""
+    function: str = ""
+    also: tuple[str, ...] = ()
+    bool_: str = ""
+    integral: str = ""
+    opinfo: str = ""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction over any dimensions: (identity, step, combine, result).
+
+    Args:
+        name: aten overload to register, an out-variant where there is one.
+        stub: the DispatchStub that ATen's host function calls.
+        state: C type of the accumulator.
+        identity: accumulator of an empty range.
+        step: accumulator after ``x`` (``compute_t``), which stands at
+            ``index`` within its reduction, joins ``state``.
+        combine: of two accumulators ``a`` and ``b``.
+        result: the output from ``state`` and ``count``, the number of
+            reduced elements.
+        results: of an op with several outputs, instead of ``result``.
+        scalars: names of the kernel's numbers.
+        function: as in ``Pointwise``.
+        also: further overloads served by the same stub.
+        opinfo: as in ``Pointwise``.
+    """
+
+    name: str
+    stub: str
+    identity: str
+    step: str
+    combine: str
+    state: str = "compute_t"
+    result: str = "state"
+    results: tuple[str, ...] = ()
+    scalars: str = ""
+    function: str = ""
+    also: tuple[str, ...] = ()
+    opinfo: str = ""
