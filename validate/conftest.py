@@ -1,0 +1,144 @@
+"""Runs the tests on every OpenCL device of this machine.
+
+    python -m pytest validate                the test suite
+    python -m pytest validate --gpu-class    the kernel tests once more, with the
+                                             kernels that GPUs get
+`make test` runs both. Kernels are chosen by the device's class, which a process
+reads once, hence two runs. Everything in validate/ops is a kernel test; mark
+tests elsewhere with `gpu_class`.
+
+    TORCH_OPENCL_TEST=pocl,intel    devices whose platform or name contains one of
+                                    these; "cpu" stands for torch's own CPU device
+    TORCH_OPENCL_TEST_SEED=7        seed of this run, printed at its start
+    --full                          everything, not a slice chosen by the seed
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import zlib
+from pathlib import Path
+
+import pytest
+
+_KERNEL_TESTS = Path(__file__).parent / "ops"
+_TIMEOUT_SECONDS = 180
+_NO_DEVICE = (
+    "no OpenCL device to test on: `python -m torch_opencl.diagnose` says what is "
+    "missing (TORCH_OPENCL_TEST={selection!r})"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("opencl")
+    group.addoption(
+        "--gpu-class", action="store_true", help="kernel tests, as on a GPU"
+    )
+    group.addoption("--full", action="store_true", help="run everything, however long")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu_class: also run with the kernels for GPUs")
+    config.addinivalue_line("markers", "slow: minutes or gigabytes; runs with --full")
+    faulthandler.enable()
+    # These are read when the extension loads, so they stand before any import
+    # of torch; worker processes inherit them.
+    os.environ.setdefault("TORCH_OPENCL_TEST_SEED", str(int.from_bytes(os.urandom(2))))
+    os.environ["TORCH_OPENCL_FALLBACK"] = "error"
+    if config.getoption("gpu_class"):
+        os.environ["TORCH_OPENCL_DEVICE_CLASS"] = "gpu"
+    if config.pluginmanager.hasplugin("timeout") and config.option.timeout is None:
+        config.option.timeout = _TIMEOUT_SECONDS
+        # A hang inside a driver never returns to Python to see a signal.
+        config.option.timeout_method = "thread"
+
+
+def run_seed() -> int:
+    return int(os.environ["TORCH_OPENCL_TEST_SEED"])
+
+
+def _platform_and_name(index: int) -> str:
+    import torch
+
+    properties = torch.opencl.get_device_properties(index)
+    platform = getattr(properties, "platform_name", "") or getattr(
+        properties, "platform", ""
+    )
+    return f"{platform} {torch.opencl.get_device_name(index)}"
+
+
+def _selected_devices() -> dict[str, str]:
+    """Device string -> test id."""
+    selection = os.environ.get("TORCH_OPENCL_TEST", "")
+    if selection == "cpu":
+        return {"cpu": "cpu"}
+    import torch
+    import torch_opencl  # noqa: F401
+
+    wanted = [part.strip().lower() for part in selection.split(",") if part.strip()]
+    names = [_platform_and_name(index) for index in range(torch.opencl.device_count())]
+    for part in wanted:
+        if not any(part in name.lower() for name in names):
+            raise pytest.UsageError(
+                f"TORCH_OPENCL_TEST: no device matches {part!r}: {names}"
+            )
+    return {
+        f"opencl:{index}": f"opencl{index}-{name.split()[0].split('(')[0]}"
+        for index, name in enumerate(names)
+        if not wanted or any(part in name.lower() for part in wanted)
+    }
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    kernels = "gpu" if config.getoption("gpu_class") else "each device's own"
+    return f"opencl: TORCH_OPENCL_TEST_SEED={run_seed()}, kernels of class: {kernels}"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" not in metafunc.fixturenames:
+        return
+    devices = _selected_devices()
+    if not devices:
+        # An empty parameter set would be reported as a skip, and a run that
+        # skipped everything as a success.
+        raise pytest.UsageError(
+            _NO_DEVICE.format(selection=os.environ.get("TORCH_OPENCL_TEST", ""))
+        )
+    metafunc.parametrize(
+        "device", devices, ids=devices.values(), indirect=True, scope="session"
+    )
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    selected, deselected = [], []
+    for item in items:
+        if _KERNEL_TESTS in item.path.parents:
+            item.add_marker("gpu_class")
+        if item.get_closest_marker("slow") and not config.getoption("full"):
+            item.add_marker(pytest.mark.skip(reason="slow: runs with --full"))
+        if config.getoption("gpu_class") and not item.get_closest_marker("gpu_class"):
+            deselected.append(item)
+        else:
+            selected.append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+    items[:] = selected
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest):
+    """Each selected device in turn, as a torch.device."""
+    import torch
+
+    return torch.device(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _seeded(request: pytest.FixtureRequest) -> None:
+    import torch
+
+    torch.manual_seed(run_seed() + zlib.crc32(request.node.nodeid.encode()))
