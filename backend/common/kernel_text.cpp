@@ -1,0 +1,118 @@
+#include "kernel_text.h"
+
+#include "kernel_sources.h"
+
+#include <ATen/Dispatch_v2.h>
+
+#include <cstring>
+#include <sstream>
+
+namespace torch_opencl::ops {
+
+bool is_floating(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ||
+         dtype == DType::kFloat32 || dtype == DType::kFloat64;
+}
+
+std::string preamble(DType compute, bool math) {
+  const bool is_signed = is_floating(compute) || compute == DType::kInt8 ||
+                         compute == DType::kInt16 ||
+                         compute == DType::kInt32 || compute == DType::kInt64;
+  std::string text = "#define DTYPE ";
+  text += runtime::dtype_name(compute);
+  const auto define = [&text](const char* name, bool value) {
+    text += std::string("\n#define ") + name + (value ? " 1" : " 0");
+  };
+  define("COMPUTE_IS_FLOATING", is_floating(compute));
+  define("COMPUTE_IS_DOUBLE", compute == DType::kFloat64);
+  define("COMPUTE_IS_INTEGRAL",
+         !is_floating(compute) && compute != DType::kBool);
+  define("COMPUTE_IS_SIGNED", is_signed);
+  define("COMPUTE_IS_BOOL", compute == DType::kBool);
+  text += "\n";
+  text += sources::types.text;
+  if (math) {
+    text += sources::math.text;
+  }
+  return text;
+}
+
+std::string load_text(DType dtype,
+                      const std::string& pointer,
+                      const std::string& index) {
+  return std::string("(compute_t)load_") + runtime::dtype_name(dtype) + "(" +
+         pointer + ", " + index + ")";
+}
+
+std::string store_text(DType dtype,
+                       DType compute,
+                       const std::string& pointer,
+                       const std::string& index,
+                       const std::string& value) {
+  std::string converted = "(" + value + ")";
+  if (dtype == DType::kBool) {
+    converted += " != 0";
+  } else if (is_floating(compute) && !is_floating(dtype)) {
+    // Through int64, as c10::convert does: -1.0 becomes 255 in uint8.
+    converted = "(long)" + converted;
+  }
+  return std::string("store_") + runtime::dtype_name(dtype) + "(" + pointer +
+         ", " + index + ", " + converted + ")";
+}
+
+ScalarArgument scalar_argument(const at::Scalar& value,
+                               at::ScalarType compute) {
+  ScalarArgument argument{};
+  argument.size = c10::elementSize(compute);
+  AT_DISPATCH_V2(
+      compute,
+      "scalar_argument",
+      AT_WRAP([&] {
+        scalar_t converted{};
+        if (value.isFloatingPoint()) {
+          converted = static_cast<scalar_t>(value.toDouble());
+        } else if (value.isBoolean()) {
+          converted = static_cast<scalar_t>(value.toBool());
+        } else if (value.isUnsigned()) {
+          converted = static_cast<scalar_t>(value.toUInt64());
+        } else {
+          converted = static_cast<scalar_t>(value.toLong());
+        }
+        std::memcpy(argument.bytes.data(), &converted, sizeof(converted));
+      }),
+      at::kBool,
+      AT_EXPAND(AT_FLOATING_TYPES),
+      AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+  return argument;
+}
+
+at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand) {
+  at::Scalar value;
+  AT_DISPATCH_V2(
+      iter.dtype(operand),
+      "cpu_scalar_value",
+      AT_WRAP([&] {
+        value = *static_cast<const scalar_t*>(iter.data_ptr(operand));
+      }),
+      at::kBool,
+      at::kHalf,
+      at::kBFloat16,
+      AT_EXPAND(AT_FLOATING_TYPES),
+      AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+  return value;
+}
+
+std::string component(int dimension) {
+  return std::string(".s") + "0123456789abcdef"[dimension];
+}
+
+std::vector<std::string> split_names(const char* names) {
+  std::istringstream stream(names);
+  std::vector<std::string> result;
+  for (std::string name; stream >> name;) {
+    result.push_back(name);
+  }
+  return result;
+}
+
+}  // namespace torch_opencl::ops

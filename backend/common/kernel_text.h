@@ -1,0 +1,68 @@
+// Pieces of generated kernels that the pointwise and reduction engines share.
+#pragma once
+
+#include "../../cpp/aten/launch.h"
+
+#include <ATen/TensorIterator.h>
+#include <c10/core/Scalar.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace torch_opencl::ops {
+
+using runtime::DType;
+
+// types.clh over the compute dtype, and math.clh when `math` is asked for.
+std::string preamble(DType compute, bool math);
+
+// "(compute_t)load_float16(in0, i)"
+std::string load_text(DType dtype,
+                      const std::string& pointer,
+                      const std::string& index);
+// "store_bool(out0, i, (value) != 0)": the conversions of c10::convert.
+std::string store_text(DType dtype,
+                       DType compute,
+                       const std::string& pointer,
+                       const std::string& index,
+                       const std::string& value);
+
+// The value of a number or of a 0-dim CPU operand as a kernel argument of
+// compute type.
+struct ScalarArgument {
+  alignas(8) std::array<unsigned char, 8> bytes;
+  size_t size;
+};
+ScalarArgument scalar_argument(const at::Scalar& value, at::ScalarType compute);
+at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand);
+
+// Kernels take the sizes and each operand's strides as one 16-component vector.
+constexpr int kMaxDimensions = 16;
+using Dimensions = std::array<int32_t, kMaxDimensions>;
+// Component of a 16-vector: 11 -> ".sb"
+std::string component(int dimension);
+
+bool is_floating(DType dtype);
+
+// Binds arguments one after the other; use within a lock on kernel.mutex.
+class ArgumentBinder {
+ public:
+  explicit ArgumentBinder(runtime::Kernel& kernel) : kernel_(kernel.handle) {}
+  template <class T>
+  void add(const T& value) {
+    runtime::bind_argument(kernel_, index_, value);
+  }
+  void add(const ScalarArgument& value) {
+    runtime::bind_bytes(kernel_, index_, value.bytes.data(), value.size);
+  }
+
+ private:
+  cl_kernel kernel_;
+  cl_uint index_ = 0;
+};
+
+// "self other" -> {"self", "other"}
+std::vector<std::string> split_names(const char* names);
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,185 @@
+// copy_ between host and devices: any dtypes, strides, directions.
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/device/host_allocator.h"
+#include "../../cpp/device/stream.h"
+#include "../../cpp/runtime/caching_allocator.h"
+#include "../pointwise/pointwise.h"
+#include "ops.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/view_as_real.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+runtime::Location location_of(const Tensor& tensor) {
+  return runtime::locate(tensor.const_data_ptr());
+}
+
+// Same bytes in the same order: a plain buffer copy will do.
+bool is_plain(const Tensor& destination, const Tensor& source) {
+  return destination.scalar_type() == source.scalar_type() &&
+         destination.strides() == source.strides() &&
+         destination.is_non_overlapping_and_dense() &&
+         destination.is_conj() == source.is_conj() &&
+         destination.is_neg() == source.is_neg();
+}
+
+// A tensor on `device` that a plain copy can fill from, or into, `like`.
+Tensor staging(const Tensor& like, c10::Device device, at::ScalarType dtype) {
+  const at::TensorOptions options =
+      like.options().device(device).dtype(dtype).pinned_memory(false);
+  return like.is_non_overlapping_and_dense()
+             ? at::empty_strided(like.sizes(), like.strides(), options)
+             : at::empty(like.sizes(), options);
+}
+
+void copy_on_device(const Tensor& destination, const Tensor& source) {
+  if (is_plain(destination, source)) {
+    const runtime::Location from = location_of(source);
+    const runtime::Location to = location_of(destination);
+    queue_of(destination)
+        .copy(from.memory,
+              from.byte_offset,
+              to.memory,
+              to.byte_offset,
+              destination.nbytes());
+    return;
+  }
+  if (destination.is_complex() && source.is_complex() &&
+      !destination.is_conj() && !source.is_conj()) {
+    copy_on_device(at::view_as_real(destination), at::view_as_real(source));
+    return;
+  }
+  if (destination.is_complex() || source.is_complex() ||
+      destination.is_neg() != source.is_neg()) {
+    // Conversion to and from complex, and conjugation, happen on the host.
+    destination.copy_(source.cpu().to(destination.scalar_type()));
+    return;
+  }
+  auto iter = at::TensorIteratorConfig()
+                  .add_output(destination)
+                  .add_const_input(source)
+                  .resize_outputs(false)
+                  .check_all_same_dtype(false)
+                  .check_all_same_device(true)
+                  .build();
+  pointwise(iter, kCopy, {});
+}
+
+// Keeps pinned memory from being reused while the device works on it.
+void guard_host_memory(const Tensor& host, const Tensor& device_tensor) {
+  device::host_allocator()->record_event(
+      host.storage().mutable_data(),
+      host.storage().data_ptr().get_context(),
+      device::current_stream(device_tensor.device().index()));
+}
+
+void copy_to_device(const Tensor& destination,
+                    const Tensor& source,
+                    bool non_blocking) {
+  if (!is_plain(destination, source)) {
+    // Converted and laid out on the host, unless the layout asks for a kernel.
+    Tensor staged = staging(destination, at::kCPU, destination.scalar_type());
+    staged.copy_(source);
+    if (destination.is_non_overlapping_and_dense()) {
+      copy_to_device(destination, staged, false);
+    } else {
+      copy_on_device(destination, staged.to(destination.device()));
+    }
+    return;
+  }
+  const runtime::Location to = location_of(destination);
+  const bool is_asynchronous = non_blocking && source.is_pinned();
+  queue_of(destination)
+      .write(to.memory,
+             to.byte_offset,
+             source.const_data_ptr(),
+             destination.nbytes(),
+             !is_asynchronous);
+  if (is_asynchronous) {
+    guard_host_memory(source, destination);
+  }
+}
+
+void copy_to_host(const Tensor& destination,
+                  const Tensor& source,
+                  bool non_blocking) {
+  if (!is_plain(destination, source)) {
+    // Strided sources are gathered by a kernel; dtypes convert on the host.
+    Tensor dense = source;
+    if (!source.is_non_overlapping_and_dense()) {
+      dense = staging(source, source.device(), source.scalar_type());
+      copy_on_device(dense, source);
+    }
+    Tensor staged = staging(dense, at::kCPU, source.scalar_type());
+    if (source.is_conj()) {
+      staged = staged.conj();
+    }
+    copy_to_host(staged, dense, false);
+    destination.copy_(staged);
+    return;
+  }
+  const runtime::Location from = location_of(source);
+  const bool is_asynchronous = non_blocking && destination.is_pinned();
+  queue_of(source).read(from.memory,
+                        from.byte_offset,
+                        destination.mutable_data_ptr(),
+                        destination.nbytes(),
+                        !is_asynchronous);
+  if (is_asynchronous) {
+    guard_host_memory(destination, source);
+  }
+}
+
+Tensor copy_from(const Tensor& self,
+                 const Tensor& destination,
+                 bool non_blocking) {
+  if (destination.numel() == 0) {
+    return destination;
+  }
+  const Tensor source =
+      self.sizes() == destination.sizes() ? self
+                                          : self.expand(destination.sizes());
+  if (!source.is_privateuseone()) {
+    copy_to_device(destination, source, non_blocking);
+  } else if (!destination.is_privateuseone()) {
+    copy_to_host(destination, source, non_blocking);
+  } else if (source.device() == destination.device()) {
+    copy_on_device(destination, source);
+  } else {
+    // Contexts of two drivers share nothing but the host.
+    copy_to_device(destination, source.cpu(), false);
+  }
+  return destination;
+}
+
+Tensor copy_from_and_resize(const Tensor& self, const Tensor& destination) {
+  if (destination.sizes() != self.sizes()) {
+    destination.resize_(self.sizes());
+  }
+  return copy_from(self, destination, false);
+}
+
+at::Scalar local_scalar_dense(const Tensor& self) {
+  Tensor host = at::empty({}, self.options().device(at::kCPU));
+  copy_from(self.reshape({}), host, false);
+  return host.item();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,53 @@
+// fill_ and zero_.
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/runtime/caching_allocator.h"
+#include "ops.h"
+
+#include <ATen/TensorIterator.h>
+#include <ATen/ops/full.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+Tensor& fill_scalar(Tensor& self, const at::Scalar& value) {
+  if (self.numel() == 0) {
+    return self;
+  }
+  if (self.is_complex()) {
+    return self.copy_(at::full({}, value, self.options().device(at::kCPU)));
+  }
+  auto iter = at::TensorIteratorConfig()
+                  .set_check_mem_overlap(false)
+                  .check_all_same_dtype(false)
+                  .add_output(self)
+                  .resize_outputs(false)
+                  .build();
+  pointwise(iter, kFill, {value});
+  return self;
+}
+
+Tensor& fill_tensor(Tensor& self, const Tensor& value) {
+  TORCH_CHECK(value.dim() == 0,
+              "fill_ only supports 0-dimension value tensor but got tensor "
+              "with ",
+              value.dim(),
+              " dimensions.");
+  return value.device() == self.device() ? self.copy_(value)
+                                         : fill_scalar(self, value.item());
+}
+
+Tensor& zero(Tensor& self) { return fill_scalar(self, 0); }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("fill_.Scalar", TORCH_FN(fill_scalar));
+  m.impl("fill_.Tensor", TORCH_FN(fill_tensor));
+  m.impl("zero_", TORCH_FN(zero));
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,369 @@
+#include "pointwise.h"
+
+#include "../common/kernel_text.h"
+
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+
+constexpr int kMaxOperands = 8;
+constexpr size_t kGroupSize = 256;
+// Elements of a contiguous chunk, or of a row, that one work-item loops over.
+constexpr int64_t kMinChunk = 1024;
+constexpr int64_t kMaxChunk = 16384;
+
+enum class Layout : uint8_t {
+  kItems,          // contiguous, one element a work-item
+  kChunks,         // contiguous, one chunk a work-item
+  kStridedItems,   // strided, one element a work-item
+  kStridedChunks,  // strided, a run along the innermost dimension a work-item
+};
+
+// What the text of a kernel depends on.
+struct Key {
+  const PointwiseOp* op;
+  DType compute;
+  Layout layout;
+  uint8_t operands;
+  uint8_t dimensions;     // of the strided layouts
+  uint8_t host_operands;  // bit i: operand i is passed by value
+  std::array<DType, kMaxOperands> dtypes;
+  // Innermost stride of the strided chunks: 0, 1, or 2 for any other.
+  std::array<uint8_t, kMaxOperands> inner;
+
+  bool operator==(const Key&) const = default;
+};
+
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    size_t hash = std::hash<const void*>()(key.op);
+    const auto mix = [&hash](size_t value) {
+      hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+    };
+    mix(static_cast<size_t>(key.compute) | static_cast<size_t>(key.layout) << 8 |
+        size_t(key.operands) << 16 | size_t(key.dimensions) << 24 |
+        size_t(key.host_operands) << 32);
+    for (int i = 0; i < key.operands; ++i) {
+      mix(static_cast<size_t>(key.dtypes[i]) | size_t(key.inner[i]) << 8);
+    }
+    return hash ^ (hash >> 29);
+  }
+};
+
+const char* expression_of(const Key& key) {
+  const PointwiseOp& op = *key.op;
+  if (key.compute == DType::kBool && *op.bool_expression) {
+    return op.bool_expression;
+  }
+  if (!is_floating(key.compute) && *op.integral_expression) {
+    return op.integral_expression;
+  }
+  return op.expression;
+}
+
+bool is_strided(Layout layout) {
+  return layout == Layout::kStridedItems || layout == Layout::kStridedChunks;
+}
+
+std::string offset_name(int operand) {
+  return "offset" + std::to_string(operand);
+}
+
+// The statements for one element, its operands at `index(i)`.
+template <class Index>
+std::string element_text(const Key& key, const Index& index) {
+  const std::vector<std::string> inputs = split_names(key.op->inputs);
+  std::string text;
+  for (int i = 1; i < key.operands; ++i) {
+    if (!(key.host_operands >> i & 1)) {
+      text += "const compute_t " + inputs[i - 1] + " = " +
+              load_text(key.dtypes[i], "p" + std::to_string(i), index(i)) +
+              ";\n";
+    }
+  }
+  return text +
+         store_text(key.dtypes[0], key.compute, "p0", index(0),
+                    expression_of(key)) +
+         ";\n";
+}
+
+// Splits `linear` over the dimensions from `first` on into element offsets.
+std::string offsets_text(const Key& key, int first) {
+  std::string text;
+  for (int i = 0; i < key.operands; ++i) {
+    if (!(key.host_operands >> i & 1)) {
+      text += "int " + offset_name(i) + " = 0;\n";
+    }
+  }
+  for (int d = first; d < key.dimensions; ++d) {
+    const bool last = d + 1 == key.dimensions;
+    text += "{\n";
+    if (last) {
+      text += "const uint at = linear;\n";
+    } else {
+      text += "const uint next = linear / (uint)sizes" + component(d) +
+              ";\nconst uint at = linear - next * (uint)sizes" + component(d) +
+              ";\nlinear = next;\n";
+    }
+    for (int i = 0; i < key.operands; ++i) {
+      if (!(key.host_operands >> i & 1)) {
+        text += offset_name(i) + " += (int)at * strides" + std::to_string(i) +
+                component(d) + ";\n";
+      }
+    }
+    text += "}\n";
+  }
+  return text;
+}
+
+std::string parameters_text(const Key& key) {
+  const std::vector<std::string> inputs = split_names(key.op->inputs);
+  std::string text;
+  for (int i = 0; i < key.operands; ++i) {
+    const std::string number = std::to_string(i);
+    if (key.host_operands >> i & 1) {
+      text += "const compute_t " + inputs[i - 1] + ", ";
+      continue;
+    }
+    text += std::string(i == 0 ? "TENSOR" : "CONST_TENSOR") + "(storage_" +
+            runtime::dtype_name(key.dtypes[i]) + ", t" + number + "), ";
+    if (is_strided(key.layout)) {
+      text += "const int16 strides" + number + ", ";
+    }
+  }
+  for (const std::string& scalar : split_names(key.op->scalars)) {
+    text += "const compute_t " + scalar + ", ";
+  }
+  if (is_strided(key.layout)) {
+    text += "const int16 sizes, ";
+  }
+  return text + "const uint count, const uint chunk";
+}
+
+std::string body_text(const Key& key) {
+  const auto same = [](int) { return std::string("i"); };
+  switch (key.layout) {
+    case Layout::kItems:
+      // size_t, not uint: an index that may wrap keeps compilers from seeing
+      // that neighbouring work-items touch neighbouring elements.
+      return "const size_t i = get_global_id(0);\nif (i < count) {\n" +
+             element_text(key, same) + "}\n";
+    case Layout::kChunks:
+      return "const uint begin = get_global_id(0) * chunk;\n"
+             "const uint end = min(count, begin + chunk);\n"
+             "for (uint i = begin; i < end; ++i) {\n" +
+             element_text(key, same) + "}\n";
+    case Layout::kStridedItems:
+      return "if (get_global_id(0) >= count) return;\n"
+             "uint linear = get_global_id(0);\n" +
+             offsets_text(key, 0) + element_text(key, offset_name);
+    case Layout::kStridedChunks: {
+      const auto index = [&key](int i) {
+        const std::string step = "strides" + std::to_string(i) + ".s0";
+        return offset_name(i) + (key.inner[i] == 0   ? ""
+                                 : key.inner[i] == 1 ? " + i"
+                                                     : " + i * " + step);
+      };
+      return "const uint runs = ((uint)sizes.s0 + chunk - 1) / chunk;\n"
+             "for (uint run = get_global_id(0) * count;\n"
+             "     run < (get_global_id(0) + 1) * count && run < total;\n"
+             "     ++run) {\n"
+             "uint linear = run / runs;\n"
+             "const int begin = (run - linear * runs) * chunk;\n"
+             "const int end = min(sizes.s0, begin + (int)chunk);\n" +
+             offsets_text(key, 1) +
+             "for (int i = begin; i < end; ++i) {\n" +
+             element_text(key, index) + "}\n}\n";
+    }
+  }
+  return "";
+}
+
+std::string kernel_text(const Key& key) {
+  std::string text = preamble(key.compute, key.op->uses_math);
+  const bool items =
+      key.layout == Layout::kItems || key.layout == Layout::kStridedItems;
+  text += "kernel __attribute__((reqd_work_group_size(" +
+          std::to_string(items ? kGroupSize : 1) + ", 1, 1)))\nvoid pointwise(" +
+          parameters_text(key);
+  if (key.layout == Layout::kStridedChunks) {
+    text += ", const uint total";
+  }
+  text += ") {\n";
+  for (int i = 0; i < key.operands; ++i) {
+    if (!(key.host_operands >> i & 1)) {
+      const std::string number = std::to_string(i);
+      text += std::string(i == 0 ? "" : "const ") + "global storage_" +
+              runtime::dtype_name(key.dtypes[i]) + " *p" + number +
+              " = POINTER(t" + number + ");\n";
+    }
+  }
+  return text + body_text(key) + "}\n";
+}
+
+runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
+  using Table = std::unordered_map<Key, runtime::Kernel*, KeyHash>;
+  static auto* tables = new std::unordered_map<int, Table>();
+  static auto* mutex = new std::shared_mutex();
+  {
+    const std::shared_lock lock(*mutex);
+    const auto table = tables->find(device.index());
+    if (table != tables->end()) {
+      const auto found = table->second.find(key);
+      if (found != table->second.end()) {
+        return *found->second;
+      }
+    }
+  }
+  runtime::Kernel& kernel = device.programs().get_generated(
+      key.op->name, kernel_text(key), "pointwise");
+  const std::unique_lock lock(*mutex);
+  (*tables)[device.index()][key] = &kernel;
+  return kernel;
+}
+
+// The dtype arithmetic is done in.
+at::ScalarType compute_dtype(const at::TensorIteratorBase& iter) {
+  if (const auto common = iter.maybe_common_dtype()) {
+    return compute_type(*common);
+  }
+  return compute_type(iter.dtype(iter.ntensors() - 1));
+}
+
+Layout choose_layout(const runtime::DeviceInfo& info, bool contiguous) {
+  const bool items = info.device_class == runtime::DeviceClass::kGpu;
+  if (contiguous) {
+    return items || info.vectorizes_work_items ? Layout::kItems
+                                               : Layout::kChunks;
+  }
+  return items ? Layout::kStridedItems : Layout::kStridedChunks;
+}
+
+struct Operands {
+  std::array<Dimensions, kMaxOperands> strides{};
+  Dimensions sizes{};
+  bool contiguous = true;
+};
+
+// Strides in elements, at least one dimension.
+Operands describe(const at::TensorIteratorBase& iter) {
+  Operands operands;
+  const int dimensions = iter.ndim();
+  operands.sizes[0] = 1;
+  for (int d = 0; d < dimensions; ++d) {
+    operands.sizes[d] = static_cast<int32_t>(iter.shape()[d]);
+  }
+  for (int i = 0; i < iter.ntensors(); ++i) {
+    const int64_t item = static_cast<int64_t>(iter.element_size(i));
+    for (int d = 0; d < dimensions; ++d) {
+      operands.strides[i][d] = static_cast<int32_t>(iter.strides(i)[d] / item);
+    }
+    if (!iter.is_cpu_scalar(i) && dimensions > 0) {
+      operands.contiguous &= dimensions == 1 && operands.strides[i][0] == 1;
+    }
+  }
+  return operands;
+}
+
+void launch_pointwise(at::TensorIteratorBase& iter,
+                      const PointwiseOp& op,
+                      c10::ArrayRef<at::Scalar> scalars) {
+  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
+              op.name,
+              ": opencl supports up to ",
+              kMaxDimensions,
+              " dimensions that do not collapse, got ",
+              iter.ndim());
+  const at::ScalarType compute = compute_dtype(iter);
+  const at::TensorBase& out = iter.tensor_base(0);
+  runtime::Queue& queue = queue_of(out);
+  const runtime::DeviceInfo& info = queue.device().info();
+  const Operands operands = describe(iter);
+
+  Key key{};
+  key.op = &op;
+  key.compute = dtype_of(compute);
+  key.layout = choose_layout(info, operands.contiguous);
+  key.operands = static_cast<uint8_t>(iter.ntensors());
+  if (is_strided(key.layout)) {
+    key.dimensions = static_cast<uint8_t>(iter.ndim());
+  }
+  for (int i = 0; i < key.operands; ++i) {
+    key.dtypes[i] = dtype_of(iter.dtype(i));
+    if (iter.is_cpu_scalar(i)) {
+      key.host_operands |= 1 << i;
+    } else if (key.layout == Layout::kStridedChunks) {
+      const int32_t inner = operands.strides[i][0];
+      key.inner[i] = inner == 0 || inner == 1 ? inner : 2;
+    }
+  }
+  runtime::Kernel& kernel = find_kernel(queue.device(), key);
+
+  const int64_t count = iter.numel();
+  const int64_t workers = int64_t(info.compute_units) * 4;
+  const int64_t chunk = std::clamp(
+      (count + workers - 1) / workers, kMinChunk, kMaxChunk);
+  const int64_t runs =
+      (operands.sizes[0] + chunk - 1) / chunk * (count / operands.sizes[0]);
+  // Short runs are taken several at a time.
+  const int64_t runs_per_item =
+      std::max<int64_t>(1, chunk / std::min<int64_t>(operands.sizes[0], chunk));
+
+  const std::lock_guard lock(kernel.mutex);
+  ArgumentBinder arguments(kernel);
+  for (int i = 0; i < key.operands; ++i) {
+    if (key.host_operands >> i & 1) {
+      arguments.add(scalar_argument(cpu_scalar_value(iter, i), compute));
+      continue;
+    }
+    arguments.add(arg_at(iter.data_ptr(i), iter.dtype(i)));
+    if (is_strided(key.layout)) {
+      arguments.add(operands.strides[i]);
+    }
+  }
+  for (const at::Scalar& scalar : scalars) {
+    arguments.add(scalar_argument(scalar, compute));
+  }
+  NDRange work = range(count, kGroupSize);
+  if (is_strided(key.layout)) {
+    arguments.add(operands.sizes);
+  }
+  if (key.layout == Layout::kStridedChunks) {
+    arguments.add(static_cast<uint32_t>(runs_per_item));
+    arguments.add(static_cast<uint32_t>(chunk));
+    arguments.add(static_cast<uint32_t>(runs));
+    work = range((runs + runs_per_item - 1) / runs_per_item, 1);
+  } else {
+    arguments.add(static_cast<uint32_t>(count));
+    arguments.add(static_cast<uint32_t>(chunk));
+    if (key.layout == Layout::kChunks) {
+      work = range((count + chunk - 1) / chunk, 1);
+    }
+  }
+  queue.launch(kernel, work);
+}
+
+}  // namespace
+
+void pointwise(at::TensorIteratorBase& iter,
+               const PointwiseOp& op,
+               c10::ArrayRef<at::Scalar> scalars) {
+  if (iter.numel() == 0) {
+    return;
+  }
+  if (!iter.can_use_32bit_indexing()) {
+    for (auto& part : iter.with_32bit_indexing()) {
+      launch_pointwise(part, op, scalars);
+    }
+    return;
+  }
+  launch_pointwise(iter, op, scalars);
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,89 @@
+// The pointwise engine: "execute this TensorIterator" with one expression.
+#pragma once
+
+#include <ATen/TensorIterator.h>
+#include <c10/core/Scalar.h>
+#include <c10/util/ArrayRef.h>
+
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace torch_opencl::ops {
+
+// A row of the pointwise table (backend/pointwise/ops.py).
+struct PointwiseOp {
+  const char* name;
+  const char* expression;
+  const char* bool_expression;      // empty: as `expression`
+  const char* integral_expression;  // empty: as `expression`
+  const char* inputs;               // names, in operand order
+  const char* scalars;              // names, in argument order
+  bool uses_math;                   // calls functions of math.clh
+};
+
+extern const PointwiseOp pointwise_ops[];
+
+// Computes output(0) of the iterator, in any dtypes, strides and sizes.
+// 0-dim CPU operands are passed by value.
+void pointwise(at::TensorIteratorBase& iter,
+               const PointwiseOp& op,
+               c10::ArrayRef<at::Scalar> scalars);
+
+// The numbers among an op's arguments. A string argument selects a variant of
+// the op: 0 for "none", 1 for anything else.
+template <class T>
+void append_scalar(std::vector<at::Scalar>& scalars, const T& argument) {
+  using A = std::decay_t<T>;
+  if constexpr (std::is_same_v<A, at::Scalar> || std::is_arithmetic_v<A>) {
+    scalars.emplace_back(argument);
+  } else if constexpr (std::is_enum_v<A>) {
+    scalars.emplace_back(static_cast<int64_t>(argument));
+  } else if constexpr (std::is_convertible_v<A, std::string_view>) {
+    scalars.emplace_back(std::string_view(argument) == "none" ? 0 : 1);
+  }
+}
+
+template <class... Arguments>
+void pointwise_with(at::TensorIteratorBase& iter,
+                    const PointwiseOp& op,
+                    const Arguments&... arguments) {
+  std::vector<at::Scalar> scalars;
+  (append_scalar(scalars, arguments), ...);
+  pointwise(iter, op, scalars);
+}
+
+// A structured op on its meta function: the kernel behind one table row. Bit i
+// of kScalars tells that argument i is a number of the expression.
+template <class Meta,
+          int kRow,
+          unsigned kScalars,
+          class Signature = decltype(&Meta::meta)>
+struct PointwiseKernel;
+template <class Meta,
+          int kRow,
+          unsigned kScalars,
+          class C,
+          class R,
+          class... P>
+struct PointwiseKernel<Meta, kRow, kScalars, R (C::*)(P...)> : Meta {
+  void impl(P... arguments, const at::Tensor& /*out*/) {
+    std::vector<at::Scalar> scalars;
+    unsigned bit = 1;
+    (((kScalars & bit) ? append_scalar(scalars, arguments) : void(), bit <<= 1),
+     ...);
+    pointwise(*this, pointwise_ops[kRow], scalars);
+  }
+};
+
+// A DispatchStub's kernel behind one table row.
+template <int kRow, class Function>
+struct PointwiseStub;
+template <int kRow, class Iterator, class... P>
+struct PointwiseStub<kRow, void (*)(Iterator&, P...)> {
+  static void call(Iterator& iter, P... arguments) {
+    pointwise_with(iter, pointwise_ops[kRow], arguments...);
+  }
+};
+
+}  // namespace torch_opencl::ops

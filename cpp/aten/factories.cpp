@@ -1,0 +1,257 @@
+#include "factories.h"
+
+#include "../device/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Dispatch_v2.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/fill.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <limits>
+
+namespace torch_opencl::aten {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+// torch.utils.deterministic.fill_uninitialized_memory is the backend's duty.
+Tensor filled_if_deterministic(Tensor tensor) {
+  const at::Context& context = at::globalContext();
+  if (context.deterministicAlgorithms() &&
+      context.deterministicFillUninitializedMemory() && tensor.numel() > 0) {
+    if (tensor.is_floating_point() || tensor.is_complex()) {
+      tensor.fill_(std::numeric_limits<double>::quiet_NaN());
+    } else if (tensor.scalar_type() == at::kBool) {
+      tensor.fill_(true);
+    } else {
+      AT_DISPATCH_V2(tensor.scalar_type(), "empty", AT_WRAP([&] {
+        tensor.fill_(static_cast<int64_t>(std::numeric_limits<scalar_t>::max()));
+      }), AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+    }
+  }
+  return tensor;
+}
+
+void check_options(std::optional<at::Layout> layout,
+                   std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      c10::layout_or_default(layout) == c10::kStrided,
+      "opencl tensors are strided; got layout ",
+      c10::layout_or_default(layout));
+  TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory),
+              "Only dense CPU tensors can be pinned");
+}
+
+Tensor empty_memory_format(IntArrayRef size,
+                           std::optional<at::ScalarType> dtype,
+                           std::optional<at::Layout> layout,
+                           std::optional<at::Device> device,
+                           std::optional<bool> pin_memory,
+                           std::optional<at::MemoryFormat> memory_format) {
+  check_options(layout, pin_memory);
+  const c10::OptionalDeviceGuard guard(device);
+  return filled_if_deterministic(
+      at::detail::empty_generic(size,
+                                device::allocator(),
+                                kKeys,
+                                c10::dtype_or_default(dtype),
+                                memory_format));
+}
+
+Tensor empty_strided(IntArrayRef size,
+                     IntArrayRef stride,
+                     std::optional<at::ScalarType> dtype,
+                     std::optional<at::Layout> layout,
+                     std::optional<at::Device> device,
+                     std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  const c10::OptionalDeviceGuard guard(device);
+  return filled_if_deterministic(
+      at::detail::empty_strided_generic(size,
+                                        stride,
+                                        device::allocator(),
+                                        kKeys,
+                                        c10::dtype_or_default(dtype)));
+}
+
+// at::native::resize_ and set_storage_cpu_ move bytes through the data
+// pointer, which is not dereferenceable here.
+void resize_impl(c10::TensorImpl* self,
+                 IntArrayRef size,
+                 at::OptionalIntArrayRef stride) {
+  if (self->sizes() == size &&
+      (!stride.has_value() || self->strides() == *stride)) {
+    return;
+  }
+  size_t bytes = 0;
+  if (stride.has_value()) {
+    self->set_sizes_and_strides(size, *stride);
+    bytes = at::detail::computeStorageNbytes(
+        size, *stride, self->itemsize(), self->storage_offset());
+  } else {
+    self->set_sizes_contiguous(size);
+    bytes = at::detail::computeStorageNbytesContiguous(
+        size, self->itemsize(), self->storage_offset());
+  }
+  if (self->numel() > 0 && bytes > self->unsafe_storage().nbytes()) {
+    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(
+        self->unsafe_storage(), bytes);
+  }
+}
+
+const Tensor& resize_(const Tensor& self,
+                      IntArrayRef size,
+                      std::optional<at::MemoryFormat> memory_format) {
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  resize_impl(impl, size, std::nullopt);
+  if (memory_format.has_value()) {
+    TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve,
+                "Unsupported memory format",
+                *memory_format);
+    impl->empty_tensor_restride(*memory_format);
+  }
+  return self;
+}
+
+Tensor& set_source_storage_offset(Tensor& result,
+                                  at::Storage storage,
+                                  int64_t storage_offset,
+                                  IntArrayRef size,
+                                  IntArrayRef stride) {
+  at::native::checkSetStorage(result, storage, storage_offset, size, stride);
+  result.unsafeGetTensorImpl()->set_storage_offset(storage_offset);
+  resize_impl(result.unsafeGetTensorImpl(),
+              size,
+              stride.data() != nullptr ? at::OptionalIntArrayRef(stride)
+                                       : at::OptionalIntArrayRef());
+  return result;
+}
+
+Tensor& set_empty(Tensor& result) {
+  const c10::Storage storage(c10::Storage::use_byte_size_t(),
+                             0,
+                             device::allocator(),
+                             /*resizable=*/true);
+  return set_source_storage_offset(result, storage, 0, {0}, {});
+}
+
+// Core's list of shallow-copyable dense backends lacks PrivateUse1: without
+// this, Module.to() unties weights and orphans optimizers.
+bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
+  const auto is_dense = [](const Tensor& tensor) {
+    return tensor.layout() == at::kStrided &&
+           (tensor.is_cpu() || tensor.is_privateuseone()) &&
+           tensor.key_set().has_any(
+               c10::DispatchKeySet(c10::DispatchKey::Dense));
+  };
+  return self.key_set() == from.key_set() || (is_dense(self) && is_dense(from));
+}
+
+void record_stream(Tensor& self, c10::Stream stream) {
+  device::record_data_ptr_on_stream(self.storage().data_ptr(), stream);
+}
+
+}  // namespace
+
+Tensor empty_like_meta(IntArrayRef sizes,
+                       IntArrayRef strides,
+                       const at::TensorOptions& options) {
+  const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  return filled_if_deterministic(
+      strides.empty()
+          ? at::detail::empty_generic(sizes,
+                                      device::allocator(),
+                                      kKeys,
+                                      dtype,
+                                      options.memory_format_opt())
+          : at::detail::empty_strided_generic(
+                sizes, strides, device::allocator(), kKeys, dtype));
+}
+
+void resize_out(const Tensor& out,
+                IntArrayRef sizes,
+                IntArrayRef strides,
+                const at::TensorOptions& options) {
+  TORCH_CHECK(options.dtype() == out.dtype(),
+              "Expected out tensor to have dtype ",
+              options.dtype(),
+              ", but got ",
+              out.dtype(),
+              " instead");
+  TORCH_CHECK(options.device() == out.device(),
+              "Expected out tensor to have device ",
+              options.device(),
+              ", but got ",
+              out.device(),
+              " instead");
+  if (at::native::resize_output(out, sizes)) {
+    if (!strides.empty()) {
+      out.as_strided_(sizes, strides);
+    } else if (const auto format = options.memory_format_opt()) {
+      out.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+    }
+  }
+}
+
+void check_inplace(const Tensor& self,
+                   IntArrayRef sizes,
+                   const at::TensorOptions& options) {
+  TORCH_CHECK(options.dtype() == self.dtype(),
+              "Bad in-place call: ",
+              "input tensor dtype ",
+              self.dtype(),
+              " and output tensor dtype ",
+              options.dtype(),
+              " should match");
+  TORCH_CHECK(options.device() == self.device(),
+              "Bad in-place call: ",
+              "input tensor device ",
+              self.device(),
+              " and output tensor device ",
+              options.device(),
+              " should match");
+  TORCH_CHECK(sizes == self.sizes(),
+              "Bad in-place call: ",
+              "input tensor size ",
+              self.sizes(),
+              " and output tensor size ",
+              sizes,
+              " should match");
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
+  m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  m.impl("unfold", TORCH_FN(at::native::unfold));
+  m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
+  m.impl("resize_", TORCH_FN(resize_));
+  m.impl("set_.source_Storage",
+         static_cast<Tensor& (*)(Tensor&, at::Storage)>(at::native::set_));
+  m.impl("set_.source_Storage_storage_offset",
+         TORCH_FN(set_source_storage_offset));
+  m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+  m.impl("set_", TORCH_FN(set_empty));
+  m.impl("_has_compatible_shallow_copy_type",
+         TORCH_FN(has_compatible_shallow_copy_type));
+  m.impl("record_stream", TORCH_FN(record_stream));
+}
+
+}  // namespace torch_opencl::aten

@@ -1,0 +1,85 @@
+#include "fallback.h"
+
+#include "../runtime/config.h"
+#include "../runtime/device.h"
+
+#include <torch/library.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+namespace torch_opencl::aten {
+namespace {
+
+struct Statistics {
+  std::mutex mutex;
+  std::unordered_map<std::string, int64_t> calls;
+};
+
+Statistics& statistics() {
+  static auto* instance = new Statistics();
+  return *instance;
+}
+
+// True at the first call of `name`.
+bool count(const std::string& name) {
+  Statistics& stats = statistics();
+  const std::lock_guard lock(stats.mutex);
+  return ++stats.calls[name] == 1;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, int64_t>> fallback_stats() {
+  Statistics& stats = statistics();
+  const std::lock_guard lock(stats.mutex);
+  std::vector<std::pair<std::string, int64_t>> result(stats.calls.begin(),
+                                                      stats.calls.end());
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first < b.first;
+  });
+  return result;
+}
+
+void reset_fallback_stats() {
+  Statistics& stats = statistics();
+  const std::lock_guard lock(stats.mutex);
+  stats.calls.clear();
+}
+
+bool is_supported(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_privateuseone()) {
+    return true;
+  }
+  if (tensor.is_complex()) {
+    return false;
+  }
+  return tensor.scalar_type() != at::kDouble ||
+         runtime::device(tensor.device().index()).info().has_fp64;
+}
+
+void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::string name = c10::toString(op.schema().operator_name());
+  const std::string& policy = runtime::config().fallback;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      policy != "error",
+      "The operator '",
+      name,
+      "' is not implemented for the opencl device with these arguments, and "
+      "TORCH_OPENCL_FALLBACK=error forbids running it on the CPU.");
+  if (count(name) && policy == "warn") {
+    TORCH_WARN("The operator '",
+               name,
+               "' has no opencl kernel for these arguments and runs on the "
+               "CPU; this may be slow. torch.opencl.fallback_stats() counts "
+               "such calls, TORCH_OPENCL_FALLBACK=error forbids them.");
+  }
+  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+}
+
+}  // namespace torch_opencl::aten

@@ -1,0 +1,117 @@
+#include "launch.h"
+
+#include "../device/device.h"
+#include "../runtime/caching_allocator.h"
+
+namespace torch_opencl::aten {
+
+DType dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kBool:
+      return DType::kBool;
+    case at::kByte:
+      return DType::kUInt8;
+    case at::kChar:
+      return DType::kInt8;
+    case at::kUInt16:
+      return DType::kUInt16;
+    case at::kShort:
+      return DType::kInt16;
+    case at::kUInt32:
+      return DType::kUInt32;
+    case at::kInt:
+      return DType::kInt32;
+    case at::kUInt64:
+      return DType::kUInt64;
+    case at::kLong:
+      return DType::kInt64;
+    case at::kHalf:
+      return DType::kFloat16;
+    case at::kBFloat16:
+      return DType::kBFloat16;
+    case at::kFloat:
+      return DType::kFloat32;
+    case at::kDouble:
+      return DType::kFloat64;
+    case at::kComplexHalf:
+      return DType::kComplex32;
+    case at::kComplexFloat:
+      return DType::kComplex64;
+    case at::kComplexDouble:
+      return DType::kComplex128;
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, "opencl kernels do not support dtype ", type);
+  }
+}
+
+at::ScalarType compute_type(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+}
+
+BufferView arg_at(const void* address, at::ScalarType type) {
+  if (address == nullptr) {
+    return {};
+  }
+  const runtime::Location location = runtime::locate(address);
+  TORCH_CHECK(location.memory != nullptr,
+              "an opencl kernel was given memory that is not on an opencl "
+              "device; expected all tensors to be on the same device");
+  return {location.memory, location.byte_offset / c10::elementSize(type)};
+}
+
+BufferView arg(const at::TensorBase& tensor) {
+  if (!tensor.defined() || tensor.numel() == 0) {
+    return {};
+  }
+  TORCH_CHECK(tensor.is_privateuseone(),
+              "Expected all tensors to be on the same device, but found at "
+              "least two devices, opencl and ",
+              tensor.device(),
+              "!");
+  return arg_at(tensor.const_data_ptr(), tensor.scalar_type());
+}
+
+runtime::Device& device_of(const at::TensorBase& tensor) {
+  return runtime::device(tensor.device().index());
+}
+
+runtime::Queue& queue_of(const at::TensorBase& tensor) {
+  return device::current_queue(tensor.device().index());
+}
+
+namespace {
+
+size_t round_up(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+NDRange range(size_t global, size_t local) {
+  return {1, {round_up(global, local), 1, 1}, {local, 1, 1}};
+}
+
+NDRange range(size_t global_x,
+              size_t global_y,
+              size_t local_x,
+              size_t local_y) {
+  return {2,
+          {round_up(global_x, local_x), round_up(global_y, local_y), 1},
+          {local_x, local_y, 1}};
+}
+
+NDRange range(size_t global_x,
+              size_t global_y,
+              size_t global_z,
+              size_t local_x,
+              size_t local_y,
+              size_t local_z) {
+  return {3,
+          {round_up(global_x, local_x),
+           round_up(global_y, local_y),
+           round_up(global_z, local_z)},
+          {local_x, local_y, local_z}};
+}
+
+}  // namespace torch_opencl::aten
