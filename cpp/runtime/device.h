@@ -38,6 +38,9 @@ struct DeviceInfo {
   bool has_fp16 = false;           // native half arithmetic (cl_khr_fp16)
   bool has_fp64 = false;
   bool has_subgroups = false;
+  // The compiler packs neighbouring work-items into SIMD lanes; where it does
+  // not, kernels for CPUs give one work-item a loop to vectorise.
+  bool vectorizes_work_items = false;
 };
 
 class ProgramCache;

@@ -17,13 +17,20 @@ inline void bind_argument(cl_kernel kernel,
   OPENCL_CHECK(api().clSetKernelArg(kernel, index++, sizeof(offset), &offset));
 }
 
+inline void bind_bytes(cl_kernel kernel,
+                       cl_uint& index,
+                       const void* bytes,
+                       size_t size) {
+  OPENCL_CHECK(api().clSetKernelArg(kernel, index++, size, bytes));
+}
+
 // Plain values are passed with their own size: int32_t <-> int,
 // uint32_t <-> uint, int64_t <-> long, float <-> float.
 template <class T>
   requires std::is_trivially_copyable_v<T>
 void bind_argument(cl_kernel kernel, cl_uint& index, const T& value) {
   static_assert(!std::is_same_v<T, bool>, "kernels take int, not bool");
-  OPENCL_CHECK(api().clSetKernelArg(kernel, index++, sizeof(T), &value));
+  bind_bytes(kernel, index, &value, sizeof(T));
 }
 
 template <class... Arguments>

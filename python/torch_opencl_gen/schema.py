@@ -54,6 +54,11 @@ class Overload:
         return self.name.replace(".", "_")
 
     @property
+    def header(self) -> str:
+        """Start of the names of its headers."""
+        return f"ATen/ops/{self.base.removesuffix('_')}"
+
+    @property
     def inputs(self) -> tuple[Argument, ...]:
         return tuple(a for a in self.arguments if "!" not in a.type or a.name == "self")
 
@@ -69,7 +74,8 @@ class Torch:
         self._include = Path(directory) / "include"
 
     def _read(self, base: str, suffix: str) -> str:
-        path = self._include / f"ATen/ops/{base}_{suffix}.h"
+        # In-place variants are declared with their functional one.
+        path = self._include / f"ATen/ops/{base.removesuffix('_')}_{suffix}.h"
         return path.read_text() if path.exists() else ""
 
     def overload(self, name: str) -> Overload:

@@ -188,7 +188,7 @@ class Emitter:
             names = self._scalar_names(entry, self._torch.overload(entry.name)).split()
             for name in (entry.name, *entry.also):
                 overload = self._torch.overload(name)
-                headers.add(f"ATen/ops/{overload.base}_ops.h")
+                headers.add(f"{overload.header}_ops.h")
                 line = self._registration(entry, overload, row, names, headers)
                 lines.append(f"  {line};  // {entry.name}\n")
         includes = "".join(f"#include <{header}>\n" for header in sorted(headers))
@@ -225,7 +225,7 @@ class Emitter:
                     f"{overload.name} is not structured over a TensorIterator; "
                     "its entry needs a stub"
                 )
-            headers.add(f"ATen/ops/{overload.base}_meta.h")
+            headers.add(f"{overload.header}_meta.h")
             mask = sum(
                 1 << i
                 for i, argument in enumerate(overload.inputs)
@@ -235,7 +235,7 @@ class Emitter:
                 f"structured<PointwiseKernel<at::meta::{meta[0]}, {row}, "
                 f"{mask}>, {op}>(m)"
             )
-        headers.add(f"ATen/ops/{overload.base}_native.h")
+        headers.add(f"{overload.header}_native.h")
         implementation = self._torch.structured_implementation(overload)
         if implementation is not None and not entry.function:
             return f"structured<at::native::{implementation}, {op}>(m)"
