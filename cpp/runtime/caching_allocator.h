@@ -16,10 +16,15 @@ namespace torch_opencl::runtime {
 struct AllocatorStatistics {
   struct Counter {
     int64_t current = 0, peak = 0, allocated = 0, freed = 0;
+    void increase(int64_t amount);
+    void decrease(int64_t amount);
   };
-  Counter allocation, segment, active;                     // counts
-  Counter allocated_bytes, reserved_bytes, active_bytes;   // bytes
-  Counter inactive_split, inactive_split_bytes, requested_bytes;
+  struct Pool {
+    Counter allocation, segment, active;                    // counts
+    Counter allocated_bytes, reserved_bytes, active_bytes;  // bytes
+    Counter inactive_split, inactive_split_bytes, requested_bytes;
+  };
+  Pool all, small_pool, large_pool;
   int64_t alloc_retries = 0;
   int64_t out_of_memory = 0;
 };
@@ -27,9 +32,11 @@ struct AllocatorStatistics {
 struct SegmentSnapshot {
   uint64_t address, bytes, allocated_bytes;
   int64_t stream_id;
+  bool is_small;
   struct Block {
     uint64_t address, bytes, requested_bytes;
     bool allocated;
+    bool active;  // allocated, or freed but still in use by a stream
   };
   std::vector<Block> blocks;
 };

@@ -1,0 +1,155 @@
+#include "caching_allocator.h"
+
+#include "block_pool.h"
+#include "error.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+
+namespace torch_opencl::runtime {
+
+struct CachingAllocator::Impl {
+  explicit Impl(Device& device) : pool(device) {}
+  std::mutex mutex;
+  BlockPool pool;
+};
+
+void AllocatorStatistics::Counter::increase(int64_t amount) {
+  current += amount;
+  allocated += amount;
+  peak = std::max(peak, current);
+}
+
+void AllocatorStatistics::Counter::decrease(int64_t amount) {
+  current -= amount;
+  freed += amount;
+}
+
+CachingAllocator::CachingAllocator(Device& device)
+    : impl_(std::make_unique<Impl>(device)) {}
+
+CachingAllocator::~CachingAllocator() = default;
+
+void* CachingAllocator::allocate(size_t bytes, int64_t stream_id) {
+  const std::lock_guard lock(impl_->mutex);
+  return reinterpret_cast<void*>(
+      impl_->pool.allocate(bytes, stream_id)->address);
+}
+
+void CachingAllocator::free(void* address) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->pool.free(impl_->pool.allocated_block(address));
+}
+
+void CachingAllocator::record_stream(void* address, int64_t stream_id) {
+  const std::lock_guard lock(impl_->mutex);
+  Block* block = impl_->pool.allocated_block(address);
+  auto& streams = block->other_streams;
+  if (stream_id != block->stream_id &&
+      std::find(streams.begin(), streams.end(), stream_id) == streams.end()) {
+    streams.push_back(stream_id);
+  }
+}
+
+void CachingAllocator::empty_cache() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->pool.process_events(/*wait=*/true);
+  impl_->pool.release_free_segments();
+}
+
+AllocatorStatistics CachingAllocator::statistics() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->pool.statistics;
+}
+
+namespace {
+
+template <class Reset>
+void for_each_counter(AllocatorStatistics& statistics, Reset reset) {
+  using Pool = AllocatorStatistics::Pool;
+  for (Pool* pool :
+       {&statistics.all, &statistics.small_pool, &statistics.large_pool}) {
+    for (auto counter : {&Pool::allocation,
+                         &Pool::segment,
+                         &Pool::active,
+                         &Pool::allocated_bytes,
+                         &Pool::reserved_bytes,
+                         &Pool::active_bytes,
+                         &Pool::inactive_split,
+                         &Pool::inactive_split_bytes,
+                         &Pool::requested_bytes}) {
+      reset(pool->*counter);
+    }
+  }
+}
+
+}  // namespace
+
+void CachingAllocator::reset_peak_statistics() {
+  const std::lock_guard lock(impl_->mutex);
+  for_each_counter(impl_->pool.statistics,
+                   [](AllocatorStatistics::Counter& counter) {
+                     counter.peak = counter.current;
+                   });
+}
+
+void CachingAllocator::reset_accumulated_statistics() {
+  const std::lock_guard lock(impl_->mutex);
+  for_each_counter(impl_->pool.statistics,
+                   [](AllocatorStatistics::Counter& counter) {
+                     counter.allocated = 0;
+                     counter.freed = 0;
+                   });
+  impl_->pool.statistics.alloc_retries = 0;
+  impl_->pool.statistics.out_of_memory = 0;
+}
+
+std::vector<SegmentSnapshot> CachingAllocator::snapshot() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->pool.snapshot();
+}
+
+void CachingAllocator::set_memory_fraction(double fraction) {
+  if (!(fraction > 0 && fraction <= 1)) {
+    throw Error("opencl: the memory fraction must be in (0, 1]");
+  }
+  const std::lock_guard lock(impl_->mutex);
+  impl_->pool.memory_fraction = fraction;
+}
+
+uint64_t CachingAllocator::limit() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->pool.limit();
+}
+
+uint64_t CachingAllocator::requested_size(void* address) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->pool.allocated_block(address)->requested_bytes;
+}
+
+uint64_t CachingAllocator::block_size(void* address) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->pool.allocated_block(address)->bytes;
+}
+
+CachingAllocator& allocator(int device_index) {
+  // Never destroyed: tensors may be freed after static destructors have run.
+  static std::array<std::atomic<CachingAllocator*>, 128> allocators;
+  Device& owner = device(device_index);
+  auto& slot = allocators.at(owner.index());
+  CachingAllocator* existing = slot.load(std::memory_order_acquire);
+  if (existing == nullptr) {
+    static std::mutex creation;
+    const std::lock_guard lock(creation);
+    existing = slot.load(std::memory_order_acquire);
+    if (existing == nullptr) {
+      existing = new CachingAllocator(owner);
+      slot.store(existing, std::memory_order_release);
+    }
+  }
+  return *existing;
+}
+
+}  // namespace torch_opencl::runtime

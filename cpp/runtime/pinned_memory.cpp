@@ -1,0 +1,100 @@
+// Page-locked host memory: buffers with CL_MEM_ALLOC_HOST_PTR that stay
+// mapped, which is how OpenCL spells memory the device can reach directly.
+#include "caching_allocator.h"
+#include "error.h"
+
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+namespace torch_opencl::runtime {
+
+namespace {
+
+struct PinnedRange {
+  cl_mem memory;
+  size_t bytes;
+  int device_index;
+};
+
+struct PinnedRanges {
+  std::shared_mutex mutex;
+  std::map<uintptr_t, PinnedRange> by_address;
+};
+
+PinnedRanges& pinned_ranges() {
+  static auto* ranges = new PinnedRanges;  // outlives every tensor
+  return *ranges;
+}
+
+}  // namespace
+
+void* allocate_pinned(int device_index, size_t bytes) {
+  Queue& default_queue = queue(device_index, 0);
+  cl_int code = CL_SUCCESS;
+  cl_mem memory =
+      api().clCreateBuffer(default_queue.device().context(),
+                           CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR,
+                           bytes,
+                           nullptr,
+                           &code);
+  void* host = nullptr;
+  if (code == CL_SUCCESS) {
+    host = api().clEnqueueMapBuffer(default_queue.handle(),
+                                    memory,
+                                    CL_TRUE,
+                                    CL_MAP_READ | CL_MAP_WRITE,
+                                    0,
+                                    bytes,
+                                    0,
+                                    nullptr,
+                                    nullptr,
+                                    &code);
+    if (code != CL_SUCCESS) {
+      api().clReleaseMemObject(memory);
+    }
+  }
+  if (code != CL_SUCCESS) {
+    throw OutOfMemoryError("opencl: cannot allocate " + std::to_string(bytes) +
+                           " bytes of page-locked host memory (" +
+                           error_name(code) + ")");
+  }
+  PinnedRanges& ranges = pinned_ranges();
+  const std::unique_lock lock(ranges.mutex);
+  ranges.by_address[reinterpret_cast<uintptr_t>(host)] = {
+      memory, bytes, device_index};
+  return host;
+}
+
+void free_pinned(void* host) {
+  PinnedRange range;
+  {
+    PinnedRanges& ranges = pinned_ranges();
+    const std::unique_lock lock(ranges.mutex);
+    const auto found =
+        ranges.by_address.find(reinterpret_cast<uintptr_t>(host));
+    if (found == ranges.by_address.end()) {
+      throw Error("opencl: free of host memory that is not page-locked");
+    }
+    range = found->second;
+    ranges.by_address.erase(found);
+  }
+  Queue& default_queue = queue(range.device_index, 0);
+  OPENCL_CHECK(api().clEnqueueUnmapMemObject(
+      default_queue.handle(), range.memory, host, 0, nullptr, nullptr));
+  OPENCL_CHECK(api().clReleaseMemObject(range.memory));
+}
+
+bool is_pinned(const void* host) noexcept {
+  PinnedRanges& ranges = pinned_ranges();
+  const std::shared_lock lock(ranges.mutex);
+  const auto address = reinterpret_cast<uintptr_t>(host);
+  auto range = ranges.by_address.upper_bound(address);
+  if (range == ranges.by_address.begin()) {
+    return false;
+  }
+  --range;
+  return address - range->first < range->second.bytes;
+}
+
+}  // namespace torch_opencl::runtime
