@@ -28,9 +28,7 @@ class GeneratorImpl final : public c10::GeneratorImpl {
   // A CPU byte tensor of 16: seed, then offset, as CUDA's.
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
   void set_state(const c10::TensorImpl& state) override;
-  static c10::DeviceType device_type() {
-    return c10::DeviceType::PrivateUse1;
-  }
+  static c10::DeviceType device_type() { return c10::DeviceType::PrivateUse1; }
 
   // The caller holds mutex_.
   PhiloxState reserve(uint64_t increment);

@@ -1,0 +1,23 @@
+// OpenCL drivers do not survive fork(): a child of a process that has used a
+// device must not use it, and says so instead of hanging.
+#pragma once
+
+#include <atomic>
+
+namespace torch_opencl::device {
+
+// After the first use of a device; later calls do nothing.
+void register_fork_handler();
+
+extern std::atomic<bool> forked_after_use;
+
+[[noreturn]] void throw_forked();
+
+// Cheap: on the path of every launch and allocation.
+inline void check_not_forked() {
+  if (forked_after_use.load(std::memory_order_relaxed)) [[unlikely]] {
+    throw_forked();
+  }
+}
+
+}  // namespace torch_opencl::device
