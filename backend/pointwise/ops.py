@@ -1,57 +1,113 @@
-"""The pointwise ops: one entry, one expression, one op."""
+"""The pointwise ops: one entry, one expression, one op.
+
+``self``, ``other`` and the like are the op's arguments; functions that are not
+OpenCL C's own are those of backend/common/math.clh.
+"""
 
 from torch_opencl_gen.table import Pointwise
 
+_FUNCTIONAL = "nn.functional."
+
 UNARY = (
+    Pointwise("abs.out", "fabs(self)", integral="self < 0 ? -self : self", stub="abs_stub"),
     Pointwise("neg.out", "-self"),
-    Pointwise("exp.out", "exp(self)"),
-    Pointwise("log.out", "log(self)"),
+    Pointwise("reciprocal.out", "1 / self"),
+    Pointwise("sign.out", "signum(self)"),
+    Pointwise("sgn.out", "signum(self)"),
+    Pointwise("signbit.out", "signbit(self)", integral="self < 0"),
     Pointwise("sqrt.out", "sqrt(self)"),
     Pointwise("rsqrt.out", "rsqrt(self)"),
-    Pointwise("sigmoid.out", "1 / (1 + exp(-self))"),
+    Pointwise("exp.out", "exp(self)"),
+    Pointwise("exp2.out", "exp2(self)"),
+    Pointwise("expm1.out", "expm1(self)"),
+    Pointwise("log.out", "log(self)"),
+    Pointwise("log2.out", "log2(self)"),
+    Pointwise("log10.out", "log10(self)"),
+    Pointwise("log1p.out", "log1p(self)"),
+    Pointwise("sin.out", "sin(self)"),
+    Pointwise("cos.out", "cos(self)"),
+    Pointwise("tan.out", "tan(self)"),
+    Pointwise("asin.out", "asin(self)"),
+    Pointwise("acos.out", "acos(self)"),
+    Pointwise("atan.out", "atan(self)"),
+    Pointwise("sinh.out", "sinh(self)"),
+    Pointwise("cosh.out", "cosh(self)"),
     Pointwise("tanh.out", "tanh(self)"),
-    Pointwise(
-        "abs.out",
-        "fabs(self)",
-        integral="self < 0 ? -self : self",
-        bool_="self",
-        stub="abs_stub",
-        also=("abs", "abs_"),
-    ),
-)
+    Pointwise("asinh.out", "asinh(self)"),
+    Pointwise("acosh.out", "acosh(self)"),
+    Pointwise("atanh.out", "atanh(self)"),
+    Pointwise("floor.out", "floor(self)", integral="self"),
+    Pointwise("ceil.out", "ceil(self)", integral="self"),
+    Pointwise("trunc.out", "trunc(self)", integral="self"),
+    Pointwise("round.out", "rint(self)", integral="self"),
+    Pointwise("round.decimals_out", "round_decimals(self, decimals)", integral="self"),
+    Pointwise("frac.out", "self - trunc(self)"),
+    Pointwise("angle.out", "isnan(self) ? self : self < 0 ? REAL(3.14159265358979323846) : 0", stub="angle_stub", also=("angle",)),
+    Pointwise("bitwise_not.out", "~self", bool_="!self"),
+    Pointwise("logical_not.out", "self == 0", stub="logical_not_stub"),
+    Pointwise("isposinf.out", "self == INFINITY", integral="0"),
+    Pointwise("isneginf.out", "self == -INFINITY", integral="0"),
+    Pointwise("logit.out", "logit(self, eps)", scalars="eps", stub="logit_stub", also=("logit", "logit_")),
+)  # fmt: skip
+
+SPECIAL = (
+    Pointwise("erf.out", "erf(self)"),
+    Pointwise("erfc.out", "erfc(self)"),
+)  # fmt: skip
 
 ACTIVATION = (
-    Pointwise(
-        "threshold.out",
-        "self <= threshold ? value : other",
-        inputs="self other",
-        opinfo="nn.functional.threshold",
-    ),
-)
+    Pointwise("sigmoid.out", "sigmoid(self)"),
+    Pointwise("silu.out", "self / (1 + exp(-self))", opinfo=_FUNCTIONAL + "silu"),
+    Pointwise("mish.out", "mish(self)", opinfo=_FUNCTIONAL + "mish"),
+    Pointwise("gelu.out", "approximate != 0 ? gelu_tanh(self) : gelu_none(self)", opinfo=_FUNCTIONAL + "gelu"),
+    Pointwise("elu.out", "elu(self, alpha, scale, input_scale)", opinfo=_FUNCTIONAL + "elu"),
+    Pointwise("softplus.out", "softplus(self, beta, threshold)", opinfo=_FUNCTIONAL + "softplus"),
+    Pointwise("leaky_relu.out", "self > 0 ? self : self * negative_slope", opinfo=_FUNCTIONAL + "leaky_relu"),
+    Pointwise("hardsigmoid.out", "relu6(self + 3) / 6", opinfo=_FUNCTIONAL + "hardsigmoid"),
+    Pointwise("hardswish.out", "self * relu6(self + 3) / 6", stub="hardswish_stub", also=("hardswish", "hardswish_"), opinfo=_FUNCTIONAL + "hardswish"),
+    Pointwise("hardshrink.out", "self >= -lambd && self <= lambd ? 0 : self", opinfo=_FUNCTIONAL + "hardshrink"),
+    Pointwise("softshrink.out", "softshrink(self, lambd)", opinfo=_FUNCTIONAL + "softshrink"),
+    # The meta function adds self twice.
+    Pointwise("threshold.out", "self <= threshold ? value : other", inputs="self other", opinfo=_FUNCTIONAL + "threshold"),
+    Pointwise("glu.out", "self * sigmoid(other)", inputs="self other", stub="glu_stub", opinfo=_FUNCTIONAL + "glu"),
+    Pointwise("_prelu_kernel", "self > 0 ? self : weight * self", stub="prelu_stub", opinfo=_FUNCTIONAL + "prelu"),
+)  # fmt: skip
 
 BINARY = (
     Pointwise("add.out", "self + alpha * other"),
     Pointwise("sub.out", "self - alpha * other"),
     Pointwise("mul.out", "self * other"),
     Pointwise("div.out", "self / other", stub="div_true_stub"),
-    Pointwise(
-        "maximum.out",
-        "maximum_nan(self, other)",
-        stub="maximum_stub",
-        also=("clamp_min.Tensor_out",),
-    ),
-    Pointwise(
-        "minimum.out",
-        "minimum_nan(self, other)",
-        stub="minimum_stub",
-        also=("clamp_max.Tensor_out",),
-    ),
+    Pointwise("div.out_mode", "divide_trunc(self, other)", stub="div_trunc_stub"),
+    Pointwise("floor_divide.out", "divide_floor(self, other)", stub="div_floor_stub", also=("floor_divide", "floor_divide_.Tensor")),
+    Pointwise("remainder.Tensor_out", "remainder_floor(self, other)"),
+    Pointwise("fmod.Tensor_out", "fmod(self, other)", integral="remainder_trunc(self, other)"),
     Pointwise("pow.Tensor_Tensor_out", "power(self, exponent)"),
     Pointwise("pow.Tensor_Scalar_out", "power(self, exponent)"),
-)
+    Pointwise("maximum.out", "maximum_nan(self, other)", stub="maximum_stub", also=("clamp_min.Tensor_out",)),
+    Pointwise("minimum.out", "minimum_nan(self, other)", stub="minimum_stub", also=("clamp_max.Tensor_out",)),
+    Pointwise("fmax.out", "fmax(self, other)", integral="max(self, other)"),
+    Pointwise("fmin.out", "fmin(self, other)", integral="min(self, other)"),
+    Pointwise("atan2.out", "atan2(self, other)"),
+    Pointwise("hypot.out", "hypot(self, other)"),
+    Pointwise("copysign.out", "copysign(self, other)"),
+    Pointwise("nextafter.out", "nextafter(self, other)"),
+    Pointwise("heaviside.out", "heaviside(self, values)"),
+    Pointwise("logaddexp.out", "log_add_exp(self, other)"),
+    Pointwise("logaddexp2.out", "log_add_exp2(self, other)"),
+    Pointwise("xlogy.OutTensor", "x_log_y(self, other)"),
+    Pointwise("special_xlog1py.out", "x_log1p_y(self, other)", opinfo="special.xlog1py"),
+    Pointwise("gcd.out", "greatest_common_divisor(self, other)"),
+    Pointwise("lcm.out", "least_common_multiple(self, other)"),
+    Pointwise("bitwise_and.Tensor_out", "self & other"),
+    Pointwise("bitwise_or.Tensor_out", "self | other"),
+    Pointwise("bitwise_xor.Tensor_out", "self ^ other"),
+    Pointwise("bitwise_left_shift.Tensor_out", "shift_left(self, other)"),
+    Pointwise("bitwise_right_shift.Tensor_out", "shift_right(self, other)"),
+)  # fmt: skip
 
 COMPARISON = tuple(
-    # The meta function turns the Scalar overload's number into an operand.
+    # The meta function makes the Scalar overload's number an operand.
     Pointwise(
         f"{name}.Tensor_out",
         f"self {operator} other",
@@ -68,41 +124,66 @@ COMPARISON = tuple(
     )
 )
 
+LOGICAL = (
+    Pointwise("logical_and.out", "self != 0 && other != 0", stub="logical_and_stub"),
+    Pointwise("logical_or.out", "self != 0 || other != 0", stub="logical_or_stub"),
+    Pointwise("logical_xor.out", "(self != 0) != (other != 0)", stub="logical_xor_stub"),
+)  # fmt: skip
+
 TERNARY = (
     Pointwise("addcmul.out", "self + value * tensor1 * tensor2"),
     Pointwise("addcdiv.out", "self + value * (tensor1 / tensor2)"),
-    Pointwise(
-        "where.self_out",
-        "condition ? self : other",
-        stub="where_kernel",
-        also=("where.self",),
-    ),
-)
+    Pointwise("lerp.Scalar_out", "lerp(self, end, weight)"),
+    Pointwise("lerp.Tensor_out", "lerp(self, end, weight)"),
+    Pointwise("where.self_out", "condition != 0 ? self : other", stub="where_kernel", also=("where.self",)),
+    # min and max would hide OpenCL's functions.
+    Pointwise("clamp.out", "clamp_nan(self, low, high)", scalars="low high", stub="clamp_scalar_stub"),
+    Pointwise("clamp_min.out", "maximum_nan(self, low)", scalars="low", stub="clamp_min_scalar_stub"),
+    Pointwise("clamp_max.out", "minimum_nan(self, high)", scalars="high", stub="clamp_max_scalar_stub"),
+    Pointwise("clamp.Tensor_out", "clamp_nan(self, low, high)", inputs="self low high", stub="clamp_stub"),
+)  # fmt: skip
+
+LOSS = (
+    Pointwise("mse_loss.out", "(self - target) * (self - target)", stub="mse_stub", opinfo=_FUNCTIONAL + "mse_loss"),
+    Pointwise("smooth_l1_loss.out", "smooth_l1(self - target, beta)", scalars="beta", stub="smooth_l1_stub", opinfo=_FUNCTIONAL + "smooth_l1_loss"),
+    Pointwise("huber_loss.out", "huber(self - target, delta)", scalars="delta", stub="huber_stub", also=("huber_loss",), opinfo=_FUNCTIONAL + "huber_loss"),
+    # ATen's host functions add grad_output last.
+    Pointwise("mse_loss_backward.grad_input", "norm * (self - target) * grad_output", inputs="self target grad_output", scalars="norm", stub="mse_backward_stub", also=("mse_loss_backward",), opinfo=_FUNCTIONAL + "mse_loss"),
+    Pointwise("smooth_l1_loss_backward.grad_input", "norm * smooth_l1_derivative(self - target, beta) * grad_output", inputs="self target grad_output", scalars="norm beta", stub="smooth_l1_backward_stub", opinfo=_FUNCTIONAL + "smooth_l1_loss"),
+    Pointwise("huber_loss_backward.out", "norm * clamp_nan(self - target, -delta, delta) * grad_output", inputs="self target grad_output", scalars="norm delta", stub="huber_backward_stub", opinfo=_FUNCTIONAL + "huber_loss"),
+)  # fmt: skip
 
 BACKWARD = (
-    Pointwise(
-        "threshold_backward.grad_input",
-        "self <= threshold ? 0 : grad_output",
-        inputs="self grad_output",
-        opinfo="nn.functional.threshold",
-    ),
-    Pointwise(
-        "sigmoid_backward.grad_input",
-        "grad_output * (1 - output) * output",
-        opinfo="sigmoid",
-    ),
-    Pointwise(
-        "tanh_backward.grad_input",
-        "grad_output * (1 - output * output)",
-        opinfo="tanh",
-    ),
-)
+    Pointwise("sigmoid_backward.grad_input", "grad_output * (1 - output) * output", opinfo="sigmoid"),
+    Pointwise("tanh_backward.grad_input", "grad_output * (1 - output * output)", opinfo="tanh"),
+    Pointwise("silu_backward.grad_input", "grad_output * silu_derivative(self)", opinfo=_FUNCTIONAL + "silu"),
+    Pointwise("mish_backward", "grad_output * mish_derivative(self)", stub="mish_backward_stub", opinfo=_FUNCTIONAL + "mish"),
+    Pointwise("gelu_backward.grad_input", "grad_output * (approximate != 0 ? gelu_tanh_derivative(self) : gelu_none_derivative(self))", opinfo=_FUNCTIONAL + "gelu"),
+    Pointwise("elu_backward.grad_input", "grad_output * elu_derivative(self_or_result, alpha, scale, input_scale, is_result)", opinfo=_FUNCTIONAL + "elu"),
+    Pointwise("softplus_backward.grad_input", "grad_output * softplus_derivative(self, beta, threshold)", opinfo=_FUNCTIONAL + "softplus"),
+    # The meta functions of leaky_relu and threshold add self first.
+    Pointwise("leaky_relu_backward.grad_input", "self > 0 ? grad_output : grad_output * negative_slope", inputs="self grad_output", opinfo=_FUNCTIONAL + "leaky_relu"),
+    Pointwise("threshold_backward.grad_input", "self <= threshold ? 0 : grad_output", inputs="self grad_output", opinfo=_FUNCTIONAL + "threshold"),
+    Pointwise("hardsigmoid_backward.grad_input", "self > -3 && self < 3 ? grad_output / 6 : 0", opinfo=_FUNCTIONAL + "hardsigmoid"),
+    Pointwise("hardswish_backward", "self <= -3 ? 0 : self >= 3 ? grad_output : grad_output * (self / 3 + REAL(0.5))", stub="hardswish_backward_stub", opinfo=_FUNCTIONAL + "hardswish"),
+    Pointwise("hardtanh_backward.grad_input", "self > min_val && self < max_val ? grad_output : 0", stub="hardtanh_backward_stub", also=("hardtanh_backward",), opinfo=_FUNCTIONAL + "hardtanh"),
+    Pointwise("hardshrink_backward.grad_input", "self < -lambd || self > lambd ? grad_out : 0", opinfo=_FUNCTIONAL + "hardshrink"),
+    Pointwise("softshrink_backward.grad_input", "self < -lambd || self > lambd ? grad_output : 0", opinfo=_FUNCTIONAL + "softshrink"),
+    Pointwise("logit_backward.grad_input", "logit_backward(grad_output, self, eps)", scalars="eps", stub="logit_backward_stub", opinfo="logit"),
+    # ATen's host function adds the two halves' derivative's factors.
+    Pointwise("glu_backward.grad_input", "(1 - gate) * gate * self * grad_output", inputs="gate self grad_output", stub="glu_backward_stub", function="glu_backward_cpu_out", opinfo=_FUNCTIONAL + "glu"),
+    # ATen's CUDA form: it has no buffer.
+    Pointwise("log_sigmoid_backward.grad_input", "grad_output * sigmoid(-self)", inputs="self grad_output", stub="log_sigmoid_backward_stub", function="log_sigmoid_backward_cuda_out", opinfo=_FUNCTIONAL + "logsigmoid"),
+)  # fmt: skip
 
 POINTWISE: tuple[Pointwise, ...] = (
     *UNARY,
+    *SPECIAL,
     *ACTIVATION,
     *BINARY,
     *COMPARISON,
+    *LOGICAL,
     *TERNARY,
+    *LOSS,
     *BACKWARD,
 )

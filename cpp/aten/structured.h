@@ -70,7 +70,7 @@ constexpr Variant variant_of() {
 
 // Dispatcher argument -> parameter of meta() and impl().
 template <class Parameter, class Argument>
-decltype(auto) convert(Argument& argument) {
+decltype(auto) to_parameter(Argument& argument) {
   using To = std::decay_t<Parameter>;
   using From = std::decay_t<Argument>;
   if constexpr (std::is_same_v<To, at::OptionalTensorRef> &&
@@ -210,18 +210,18 @@ struct Entry<Kernel, Op, Return, std::tuple<A...>> {
       ((kernel.outputs[O] = std::get<kInputs + O>(arguments)), ...);
     }
     if constexpr (std::is_void_v<typename Meta::Return>) {
-      kernel.meta(convert<std::tuple_element_t<I, Parameters>>(
+      kernel.meta(to_parameter<std::tuple_element_t<I, Parameters>>(
           std::get<I>(arguments))...);
-      kernel.impl(convert<std::tuple_element_t<I, Parameters>>(
+      kernel.impl(to_parameter<std::tuple_element_t<I, Parameters>>(
                       std::get<I>(arguments))...,
                   kernel.output(O)...);
     } else {
       // A `precomputed:` group: impl() gets what meta() found out, first.
       auto precomputed =
-          kernel.meta(convert<std::tuple_element_t<I, Parameters>>(
+          kernel.meta(to_parameter<std::tuple_element_t<I, Parameters>>(
               std::get<I>(arguments))...);
       kernel.impl(precomputed,
-                  convert<std::tuple_element_t<I, Parameters>>(
+                  to_parameter<std::tuple_element_t<I, Parameters>>(
                       std::get<I>(arguments))...,
                   kernel.output(O)...);
     }
