@@ -1,0 +1,155 @@
+"""``torch.opencl``: OpenCL devices with the surface of ``torch.cuda``.
+
+The names, units and errors are those of ``torch.cuda`` wherever OpenCL has the
+same notion. Nothing here touches a driver before the first use of a device, so
+importing torch on a machine without one costs nothing and ``is_available()``
+is then False.
+"""
+
+from __future__ import annotations
+
+from .. import _C
+from . import amp, memory, random, streams
+from ._lazy import (  # noqa: F401  (torch calls the private ones)
+    _is_in_bad_fork,
+    _lazy_call,
+    _lazy_init,
+    init,
+    is_available,
+    is_initialized,
+)
+from .amp import get_amp_supported_dtype, is_bf16_supported
+from .devices import (
+    DeviceProperties,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    set_device,
+    synchronize,
+)
+from .memory import (
+    empty_cache,
+    get_per_process_memory_fraction,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from .random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from .streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+
+__all__ = [
+    "DeviceProperties",
+    "Event",
+    "Stream",
+    "StreamContext",
+    "amp",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "fallback_stats",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_per_process_memory_fraction",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "program_cache_stats",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_fallback_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "streams",
+    "synchronize",
+]
+
+
+def fallback_stats() -> dict[str, int]:
+    """How often each op has run on the CPU for want of an OpenCL kernel.
+
+    Returns:
+        Calls by aten overload, e.g. ``{"aten::fmod.Tensor_out": 3}``, most
+        frequent first, since the start or the last
+        :func:`reset_fallback_stats`.
+    """
+    return dict(_C._fallback_stats())
+
+
+def reset_fallback_stats() -> None:
+    """Starts the counts of :func:`fallback_stats` again at zero."""
+    _C._reset_fallback_stats()
+
+
+def program_cache_stats(device=None) -> dict[str, float]:
+    """Where a device's programs came from.
+
+    Args:
+        device: device, index or name; the current device by default.
+
+    Returns:
+        ``built`` (compiled from source), ``loaded`` (from the disk cache),
+        ``damaged`` (disk entries thrown away), ``build_seconds``.
+    """
+    from .devices import _device_index
+
+    return _C._program_cache_stats(_device_index(device))
