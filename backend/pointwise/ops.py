@@ -53,6 +53,43 @@ UNARY = (
 SPECIAL = (
     Pointwise("erf.out", "erf(self)"),
     Pointwise("erfc.out", "erfc(self)"),
+    Pointwise("erfinv.out", "erf_inverse(self)"),
+    Pointwise("special_erfcx.out", "erfc_scaled(self)", opinfo="special.erfcx"),
+    Pointwise("special_ndtri.out", "normal_quantile(self)", opinfo="special.ndtri"),
+    Pointwise("special_log_ndtr.out", "log_normal_cdf(self)", opinfo="special.log_ndtr"),
+    Pointwise("special_entr.out", "entropy(self)", opinfo="special.entr"),
+    Pointwise("sinc.out", "sin_over_x(self)"),
+    Pointwise("lgamma.out", "lgamma(self)"),
+    Pointwise("digamma.out", "digamma(self)"),
+    Pointwise("polygamma.out", "polygamma(n, self)"),
+    Pointwise("i0.out", "bessel_i0(self)"),
+    Pointwise("special_i0e.out", "bessel_i0_scaled(self)", opinfo="special.i0e"),
+    Pointwise("special_i1.out", "bessel_i1(self)", opinfo="special.i1"),
+    Pointwise("special_i1e.out", "bessel_i1_scaled(self)", opinfo="special.i1e"),
+    Pointwise("special_modified_bessel_i0.out", "bessel_i0(self)", opinfo="special.modified_bessel_i0"),
+    Pointwise("special_modified_bessel_i1.out", "bessel_i1(self)", opinfo="special.modified_bessel_i1"),
+    Pointwise("special_modified_bessel_k0.out", "bessel_k0(self)", opinfo="special.modified_bessel_k0"),
+    Pointwise("special_modified_bessel_k1.out", "bessel_k1(self)", opinfo="special.modified_bessel_k1"),
+    Pointwise("special_scaled_modified_bessel_k0.out", "bessel_k0_scaled(x)", opinfo="special.scaled_modified_bessel_k0"),
+    Pointwise("special_scaled_modified_bessel_k1.out", "bessel_k1_scaled(x)", opinfo="special.scaled_modified_bessel_k1"),
+    Pointwise("special_bessel_j0.out", "bessel_j0(self)", opinfo="special.bessel_j0"),
+    Pointwise("special_bessel_j1.out", "bessel_j1(self)", opinfo="special.bessel_j1"),
+    Pointwise("special_bessel_y0.out", "bessel_y0(self)", opinfo="special.bessel_y0"),
+    Pointwise("special_bessel_y1.out", "bessel_y1(self)", opinfo="special.bessel_y1"),
+    Pointwise("special_spherical_bessel_j0.out", "spherical_bessel_j0(x)", opinfo="special.spherical_bessel_j0"),
+    Pointwise("special_airy_ai.out", "airy_ai(x)", opinfo="special.airy_ai"),
+    Pointwise("special_zeta.out", "zeta(self, other)", opinfo="special.zeta"),
+    Pointwise("igamma.out", "gamma_lower(self, other)"),
+    Pointwise("igammac.out", "gamma_upper(self, other)"),
+    Pointwise("special_hermite_polynomial_h.out", "hermite_h(x, n)", opinfo="special.hermite_polynomial_h"),
+    Pointwise("special_hermite_polynomial_he.out", "hermite_he(x, n)", opinfo="special.hermite_polynomial_he"),
+    Pointwise("special_laguerre_polynomial_l.out", "laguerre_l(x, n)", opinfo="special.laguerre_polynomial_l"),
+    Pointwise("special_legendre_polynomial_p.out", "legendre_p(x, n)", opinfo="special.legendre_polynomial_p"),
+    *(
+        Pointwise(f"special_{shifted}chebyshev_polynomial_{kind}.out", f"chebyshev_{kind}({x}, n)", opinfo=f"special.{shifted}chebyshev_polynomial_{kind}")
+        for shifted, x in (("", "x"), ("shifted_", "2 * x - 1"))
+        for kind in "tuvw"
+    ),
 )  # fmt: skip
 
 ACTIVATION = (
