@@ -162,7 +162,7 @@ bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
 }
 
 void record_stream(Tensor& self, c10::Stream stream) {
-  device::record_data_ptr_on_stream(self.storage().data_ptr(), stream);
+  device::GuardImpl().recordDataPtrOnStream(self.storage().data_ptr(), stream);
 }
 
 }  // namespace
