@@ -102,6 +102,33 @@ at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand) {
   return value;
 }
 
+std::string offsets_text(const std::vector<Walk>& walks,
+                         const std::string& sizes,
+                         int first,
+                         int dimensions) {
+  std::string text;
+  for (const Walk& walk : walks) {
+    text += "index_t " + walk.offset + " = 0;\n";
+  }
+  for (int d = first; d < dimensions; ++d) {
+    const std::string size = "(count_t)" + sizes + component(d);
+    text += "{\n";
+    if (d + 1 == dimensions) {
+      text += "const count_t at_dimension = linear;\n";
+    } else {
+      text += "const count_t next = linear / " + size +
+              ";\nconst count_t at_dimension = linear - next * " + size +
+              ";\nlinear = next;\n";
+    }
+    for (const Walk& walk : walks) {
+      text += walk.offset + " += (index_t)at_dimension * " + walk.strides +
+              component(d) + ";\n";
+    }
+    text += "}\n";
+  }
+  return text;
+}
+
 std::string component(int dimension) {
   return std::string(".s") + "0123456789abcdef"[dimension];
 }

@@ -43,6 +43,18 @@ using Dimensions = std::array<int32_t, kMaxDimensions>;
 // Component of a 16-vector: 11 -> ".sb"
 std::string component(int dimension);
 
+// An offset variable that follows a strides vector.
+struct Walk {
+  std::string offset;
+  std::string strides;
+};
+// Declares the offsets (index_t) and splits `linear` (count_t) over the
+// dimensions first..dimensions-1 of `sizes` into them.
+std::string offsets_text(const std::vector<Walk>& walks,
+                         const std::string& sizes,
+                         int first,
+                         int dimensions);
+
 bool is_floating(DType dtype);
 
 // Binds arguments one after the other; use within a lock on kernel.mutex.

@@ -93,33 +93,15 @@ std::string element_text(const Key& key, const Index& index) {
          ";\n";
 }
 
-// Splits `linear` over the dimensions from `first` on into element offsets.
-std::string offsets_text(const Key& key, int first) {
-  std::string text;
+// Every operand's offset of the element (or run) numbered `linear`.
+std::string operand_offsets_text(const Key& key, int first) {
+  std::vector<Walk> walks;
   for (int i = 0; i < key.operands; ++i) {
     if (!(key.host_operands >> i & 1)) {
-      text += "int " + offset_name(i) + " = 0;\n";
+      walks.push_back({offset_name(i), "strides" + std::to_string(i)});
     }
   }
-  for (int d = first; d < key.dimensions; ++d) {
-    const bool last = d + 1 == key.dimensions;
-    text += "{\n";
-    if (last) {
-      text += "const uint at = linear;\n";
-    } else {
-      text += "const uint next = linear / (uint)sizes" + component(d) +
-              ";\nconst uint at = linear - next * (uint)sizes" + component(d) +
-              ";\nlinear = next;\n";
-    }
-    for (int i = 0; i < key.operands; ++i) {
-      if (!(key.host_operands >> i & 1)) {
-        text += offset_name(i) + " += (int)at * strides" + std::to_string(i) +
-                component(d) + ";\n";
-      }
-    }
-    text += "}\n";
-  }
-  return text;
+  return offsets_text(walks, "sizes", first, key.dimensions);
 }
 
 std::string parameters_text(const Key& key) {
@@ -161,8 +143,8 @@ std::string body_text(const Key& key) {
              element_text(key, same) + "}\n";
     case Layout::kStridedItems:
       return "if (get_global_id(0) >= count) return;\n"
-             "uint linear = get_global_id(0);\n" +
-             offsets_text(key, 0) + element_text(key, offset_name);
+             "count_t linear = get_global_id(0);\n" +
+             operand_offsets_text(key, 0) + element_text(key, offset_name);
     case Layout::kStridedChunks: {
       const auto index = [&key](int i) {
         const std::string step = "strides" + std::to_string(i) + ".s0";
@@ -174,10 +156,10 @@ std::string body_text(const Key& key) {
              "for (uint run = get_global_id(0) * count;\n"
              "     run < (get_global_id(0) + 1) * count && run < total;\n"
              "     ++run) {\n"
-             "uint linear = run / runs;\n"
+             "count_t linear = run / runs;\n"
              "const int begin = (run - linear * runs) * chunk;\n"
              "const int end = min(sizes.s0, begin + (int)chunk);\n" +
-             offsets_text(key, 1) +
+             operand_offsets_text(key, 1) +
              "for (int i = begin; i < end; ++i) {\n" +
              element_text(key, index) + "}\n}\n";
     }
@@ -189,6 +171,7 @@ std::string kernel_text(const Key& key) {
   std::string text = preamble(key.compute, key.op->uses_math);
   const bool items =
       key.layout == Layout::kItems || key.layout == Layout::kStridedItems;
+  text += "typedef int index_t;\ntypedef uint count_t;\n";
   text += "kernel __attribute__((reqd_work_group_size(" +
           std::to_string(items ? kGroupSize : 1) + ", 1, 1)))\nvoid pointwise(" +
           parameters_text(key);

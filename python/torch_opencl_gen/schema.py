@@ -102,7 +102,13 @@ class Torch:
 
     def meta_class(self, overload: Overload) -> tuple[str, str] | None:
         """(``structured_X``, its base class) with the overload's arguments."""
-        wanted = [(a.name, a.is_tensor) for a in overload.inputs if a.name != "out"]
+        signature = overload.cpp_signature
+        types = _split(signature[signature.index("(") + 1 : -1])
+        wanted = [
+            (_normalise(type_), a.name)
+            for type_, a in zip(types, overload.arguments, strict=True)
+            if a in overload.inputs and a.name != "out"
+        ]
         text = self._read(overload.base, "meta")
         for name, base, parameters in re.findall(
             r"struct TORCH_API (structured_\w+) : public ([\w:]+) {.*?"
@@ -111,7 +117,7 @@ class Torch:
             re.DOTALL,
         ):
             found = [
-                (part.rpartition(" ")[2], "Tensor" in part)
+                (_normalise(part.rpartition(" ")[0]), part.rpartition(" ")[2])
                 for part in _split(parameters)
             ]
             if found == wanted:
@@ -190,5 +196,17 @@ def _split(parameters: str) -> list[str]:
     return [*parts, current.strip()] if current.strip() else parts
 
 
+_EQUIVALENT_TYPES = {
+    "c10::SymIntArrayRef": "at::IntArrayRef",
+    "c10::SymInt": "int64_t",
+    "at::OptionalSymIntArrayRef": "at::OptionalIntArrayRef",
+    "at::OptionalTensorRef": "conststd::optional<at::Tensor>&",
+    "at::OptionalScalarRef": "conststd::optional<at::Scalar>&",
+}
+
+
 def _normalise(signature: str) -> str:
-    return re.sub(r"\s+|::(?=std)", "", signature).replace("c10::SymInt", "int64_t")
+    text = re.sub(r"\s+|::(?=std)", "", signature)
+    for symbolic, plain in _EQUIVALENT_TYPES.items():
+        text = text.replace(symbolic, plain)
+    return text

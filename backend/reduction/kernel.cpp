@@ -1,0 +1,283 @@
+#include "kernel.h"
+
+#include "kernel_sources.h"
+
+namespace torch_opencl::ops {
+
+using runtime::dtype_name;
+
+size_t ReductionKey::hash() const {
+  size_t value = std::hash<const void*>()(op);
+  for (const size_t field :
+       {size_t(compute), size_t(input), size_t(outputs[0]), size_t(outputs[1]),
+        size_t(output_count), size_t(kept), size_t(reduced), size_t(is_large),
+        size_t(is_unit), size_t(is_split), size_t(layout)}) {
+    value = (value ^ field) * 0x9E3779B97F4A7C15ull;
+    value ^= value >> 29;
+  }
+  return value;
+}
+
+namespace {
+
+std::string output_name(int i) { return "out" + std::to_string(i); }
+
+// `step` of the accumulator `state`, over the element at `offset`.
+std::string step_text(const ReductionKey& key,
+                      const std::string& accumulator,
+                      const std::string& offset,
+                      const std::string& index) {
+  return "{\nconst compute_t x = " + load_text(key.input, "input", offset) +
+         ";\nconst long index = " + index + ";\nconst state_t state = " +
+         accumulator + ";\n" + accumulator + " = " + key.op->step + ";\n}\n";
+}
+
+std::string combine_text(const ReductionKey& key,
+                         const std::string& a,
+                         const std::string& b) {
+  return "{\nconst state_t a = " + a + ";\nconst state_t b = " + b + ";\n" + a +
+         " = " + key.op->combine + ";\n}\n";
+}
+
+// Writes the outputs of `state`, or the accumulator itself.
+std::string finish_text(const ReductionKey& key, bool is_split) {
+  if (is_split) {
+    return "partials[split * (size_t)outputs + output] = state;\n";
+  }
+  std::string text;
+  for (int i = 0; i < key.output_count; ++i) {
+    text += store_text(key.outputs[i], key.compute, output_name(i),
+                       output_name(i) + "_offset", key.op->results[i]) +
+            ";\n";
+  }
+  return text;
+}
+
+std::vector<Walk> kept_walks(const ReductionKey& key, bool with_input) {
+  std::vector<Walk> walks;
+  if (with_input) {
+    walks.push_back({"base", "kept_strides"});
+  }
+  for (int i = 0; i < key.output_count; ++i) {
+    walks.push_back({output_name(i) + "_offset", output_name(i) + "_strides"});
+  }
+  return walks;
+}
+
+// Offsets of the output numbered `linear`.
+std::string kept_text(const ReductionKey& key, bool with_input, int first) {
+  return offsets_text(kept_walks(key, with_input), "kept_sizes", first,
+                      key.kept);
+}
+
+std::string tree_text(const ReductionKey& key,
+                      const std::string& lanes,
+                      const std::string& width) {
+  return "for (int half = " + width + " / 2; half > 0; half /= 2)\n"
+         "for (int l = 0; l < half; ++l) " +
+         combine_text(key, lanes + "[l]", lanes + "[l + half]");
+}
+
+std::string fold_text(const ReductionKey& key) {
+  return "for (int l = 0; l < LANES; ++l) {\n" +
+         combine_text(key, "folded[l]", "lanes[l]") +
+         "lanes[l] = IDENTITY;\n}\nsince = 0;\n";
+}
+
+constexpr const char* kLanesText =
+    "state_t lanes[LANES], folded[LANES];\n"
+    "for (int l = 0; l < LANES; ++l) lanes[l] = folded[l] = IDENTITY;\n"
+    "int since = 0;\n";
+
+std::string inner_text(const ReductionKey& key) {
+  const std::string stride = key.is_unit ? "1" : "reduced_strides.s0";
+  return "for (count_t output = get_global_id(0) * (count_t)tile;\n"
+         "     output < min(outputs, (count_t)(get_global_id(0) + 1) * tile);\n"
+         "     ++output) {\n"
+         "count_t linear = output;\n" +
+         kept_text(key, true, 0) + kLanesText +
+         "for (count_t r = begin; r < end;) {\n"
+         "const count_t row = r / (count_t)reduced_sizes.s0;\n"
+         "const count_t column = r - row * (count_t)reduced_sizes.s0;\n"
+         "count_t linear = row;\n" +
+         offsets_text({{"row_base", "reduced_strides"}}, "reduced_sizes", 1,
+                      key.reduced) +
+         "row_base += base + (index_t)column * " + stride +
+         ";\n"
+         "const int run = (int)min((count_t)BLOCK,\n"
+         "    min((count_t)reduced_sizes.s0 - column, end - r));\n"
+         "int i = 0;\n"
+         "for (; i + LANES <= run; i += LANES)\n"
+         "for (int l = 0; l < LANES; ++l) " +
+         step_text(key, "lanes[l]", "row_base + (i + l) * " + stride,
+                   "r + i + l") +
+         "for (int l = 0; i < run; ++i, ++l) " +
+         step_text(key, "lanes[l]", "row_base + i * " + stride, "r + i") +
+         "since += run;\nif (since >= BLOCK) {\n" + fold_text(key) +
+         "}\nr += run;\n}\n" + fold_text(key) +
+         tree_text(key, "folded", "LANES") + "const state_t state = folded[0];\n" +
+         finish_text(key, key.is_split) + "}\n";
+}
+
+std::string outer_text(const ReductionKey& key) {
+  const std::string stride = key.is_unit ? "1" : "kept_strides.s0";
+  const auto lane_steps = [&](const std::string& width) {
+    return "for (int l = 0; l < " + width + "; ++l) " +
+           step_text(key, "lanes[l]", "at + l * " + stride, "r");
+  };
+  std::string write = "const state_t state = folded[l];\n"
+                      "const count_t output = first + l;\n" +
+                      finish_text(key, key.is_split);
+  for (int i = 0; i < key.output_count; ++i) {
+    write += output_name(i) + "_offset += " + output_name(i) + "_strides.s0;\n";
+  }
+  return "const count_t per_row = ((count_t)kept_sizes.s0 + LANES - 1) / LANES;\n"
+         "const count_t groups = per_row * (outputs / (count_t)kept_sizes.s0);\n"
+         "for (count_t group = get_global_id(0) * (count_t)tile;\n"
+         "     group < min(groups, (count_t)(get_global_id(0) + 1) * tile);\n"
+         "     ++group) {\n"
+         "const count_t row = group / per_row;\n"
+         "const count_t column = (group - row * per_row) * LANES;\n"
+         "const count_t first = row * (count_t)kept_sizes.s0 + column;\n"
+         "const int width = (int)min((count_t)LANES, kept_sizes.s0 - column);\n"
+         "count_t linear = row;\n" +
+         kept_text(key, true, 1) + "base += (index_t)column * " + stride +
+         ";\n" + [&] {
+           std::string text;
+           for (int i = 0; i < key.output_count; ++i) {
+             text += output_name(i) + "_offset += (index_t)column * " +
+                     output_name(i) + "_strides.s0;\n";
+           }
+           return text;
+         }() +
+         kLanesText +
+         "for (count_t r = begin; r < end; ++r) {\ncount_t linear = r;\n" +
+         offsets_text({{"at", "reduced_strides"}}, "reduced_sizes", 0,
+                      key.reduced) +
+         "at += base;\nif (width == LANES) {\n" + lane_steps("LANES") +
+         "} else {\n" + lane_steps("width") +
+         "}\nsince += LANES;\nif (since >= BLOCK) {\n" + fold_text(key) +
+         "}\n}\n" + fold_text(key) + "for (int l = 0; l < width; ++l) {\n" +
+         write + "}\n}\n";
+}
+
+// kGroup and kItem: work-items `first`, `first + step`, ... of the reduction.
+std::string item_text(const ReductionKey& key, bool shares) {
+  std::string text =
+      shares ? "const count_t output = get_group_id(0);\n"
+             : "const count_t output = get_global_id(0);\n"
+               "if (output >= outputs) return;\n";
+  text += "count_t linear = output;\n" + kept_text(key, true, 0) +
+          "state_t lane = IDENTITY, folded = IDENTITY;\nint since = 0;\n"
+          "for (count_t r = begin" +
+          std::string(shares ? " + get_local_id(0)" : "") +
+          "; r < end; r += " + (shares ? "GROUP" : "1") +
+          ") {\ncount_t linear = r;\n" +
+          offsets_text({{"at", "reduced_strides"}}, "reduced_sizes", 0,
+                       key.reduced) +
+          step_text(key, "lane", "base + at", "r") +
+          "if (++since == BLOCK / LANES) {\n" +
+          combine_text(key, "folded", "lane") +
+          "lane = IDENTITY;\nsince = 0;\n}\n}\n" +
+          combine_text(key, "folded", "lane");
+  if (!shares) {
+    return text + "const state_t state = folded;\n" +
+           finish_text(key, key.is_split);
+  }
+  return text +
+         "shared[get_local_id(0)] = folded;\n"
+         "barrier(CLK_LOCAL_MEM_FENCE);\n"
+         "for (int half = GROUP / 2; half > 0; half /= 2) {\n"
+         "if (get_local_id(0) < half) " +
+         combine_text(key, "shared[get_local_id(0)]",
+                      "shared[get_local_id(0) + half]") +
+         "barrier(CLK_LOCAL_MEM_FENCE);\n}\n"
+         "if (get_local_id(0) == 0) {\nconst state_t state = shared[0];\n" +
+         finish_text(key, key.is_split) + "}\n";
+}
+
+std::string output_parameters(const ReductionKey& key) {
+  std::string text;
+  for (int i = 0; i < key.output_count; ++i) {
+    text += std::string("TENSOR(storage_") + dtype_name(key.outputs[i]) +
+            ", " + output_name(i) + "), const dims_t " + output_name(i) +
+            "_strides, ";
+  }
+  for (const std::string& scalar : split_names(key.op->scalars)) {
+    text += "const compute_t " + scalar + ", ";
+  }
+  return text +
+         "const int16 kept_sizes, const count_t outputs, const compute_t count,"
+         " TENSOR(uchar, partial_bytes), const uint splits";
+}
+
+std::string pointers_text(const ReductionKey& key) {
+  // Blocks of the allocator are aligned for any accumulator.
+  std::string text =
+      "global state_t *partials =\n"
+      "    (global state_t *)POINTER(partial_bytes);\n";
+  for (int i = 0; i < key.output_count; ++i) {
+    text += std::string("global storage_") + dtype_name(key.outputs[i]) + " *" +
+            output_name(i) + " = POINTER(" + output_name(i) + ");\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string reduction_text(const ReductionKey& key) {
+  const bool is_group = key.layout == ReductionLayout::kGroup;
+  const bool is_single = key.layout == ReductionLayout::kInner ||
+                         key.layout == ReductionLayout::kOuter;
+  const std::string group = std::to_string(kReductionGroup);
+  std::string text = preamble(key.compute, false);
+  text += sources::reduce.text;
+  text += "#define GROUP " + group + "\n#define LANES " +
+          std::to_string(kReductionLanes) + "\n#define BLOCK " +
+          std::to_string(kReductionBlock) + "\n#define IDENTITY " +
+          key.op->identity + "\ntypedef " + key.op->state + " state_t;\n" +
+          (key.is_large
+               ? "typedef long index_t;\ntypedef ulong count_t;\n"
+                 "typedef long16 dims_t;\n"
+               : "typedef int index_t;\ntypedef uint count_t;\n"
+                 "typedef int16 dims_t;\n");
+  text += "kernel __attribute__((reqd_work_group_size(" +
+          (is_single ? std::string("1") : group) + ", 1, 1)))\nvoid reduce(" +
+          output_parameters(key) + ", CONST_TENSOR(storage_" +
+          dtype_name(key.input) +
+          ", input), const dims_t kept_strides, const dims_t reduced_strides, "
+          "const int16 reduced_sizes, const count_t length, "
+          "const count_t per_split, const uint tile) {\n" +
+          pointers_text(key) + "const global storage_" + dtype_name(key.input) +
+          " *input = POINTER(input);\n"
+          "const uint split = get_global_id(1);\n"
+          "const count_t begin = split * per_split;\n"
+          "const count_t end = min(length, begin + per_split);\n";
+  if (is_group) {
+    text += "local state_t shared[GROUP];\n";
+  }
+  switch (key.layout) {
+    case ReductionLayout::kInner:
+      text += inner_text(key);
+      break;
+    case ReductionLayout::kOuter:
+      text += outer_text(key);
+      break;
+    default:
+      text += item_text(key, is_group);
+  }
+  text += "}\n\nkernel __attribute__((reqd_work_group_size(64, 1, 1)))\n"
+          "void merge(" +
+          output_parameters(key) + ") {\n" + pointers_text(key) +
+          "const count_t output = get_global_id(0);\n"
+          "if (output >= outputs) return;\n"
+          "state_t state = partials[output];\n"
+          "for (uint split = 1; split < splits; ++split) " +
+          combine_text(key, "state",
+                       "partials[split * (size_t)outputs + output]") +
+          "count_t linear = output;\n" + kept_text(key, false, 0) +
+          finish_text(key, false) + "}\n";
+  return text;
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,51 @@
+// The text of reduction kernels.
+#pragma once
+
+#include "reduction.h"
+
+#include "../common/kernel_text.h"
+
+#include <string>
+
+namespace torch_opencl::ops {
+
+// One item of work is an (output, split) pair; splits divide a long reduction
+// and are merged by a second kernel.
+enum class ReductionLayout : uint8_t {
+  // A work-item runs along the reduced dimensions with independent lanes.
+  kInner,
+  // A work-item takes neighbouring outputs as its lanes.
+  kOuter,
+  // A work-group shares one output.
+  kGroup,
+  // A work-item owns one output.
+  kItem,
+};
+
+struct ReductionKey {
+  const ReductionOp* op;
+  runtime::DType compute;
+  runtime::DType input;
+  std::array<runtime::DType, 2> outputs;
+  uint8_t output_count;
+  uint8_t kept;        // dimensions
+  uint8_t reduced;     // dimensions
+  bool is_large;       // 64-bit offsets
+  bool is_unit;        // the innermost stride of the lanes is 1
+  bool is_split;       // writes accumulators instead of results
+  ReductionLayout layout;
+
+  bool operator==(const ReductionKey&) const = default;
+  size_t hash() const;
+};
+
+constexpr size_t kReductionGroup = 128;  // work-items of kGroup, kItem
+constexpr int kReductionLanes = 16;
+// Elements after which lanes are folded, so that rounding errors grow with the
+// number of blocks and not of elements.
+constexpr int kReductionBlock = 512 * kReductionLanes;
+
+// Kernels `reduce` and `merge`.
+std::string reduction_text(const ReductionKey& key);
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,97 @@
+// max and min: over one dimension with indices, and over all elements.
+#include "reduction.h"
+
+#include <ATen/native/ReduceAllOps.h>
+#include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
+#include <ATen/ops/max_meta.h>
+#include <ATen/ops/max_native.h>
+#include <ATen/ops/max_ops.h>
+#include <ATen/ops/min_meta.h>
+#include <ATen/ops/min_native.h>
+#include <ATen/ops/min_ops.h>
+
+#include "../../cpp/aten/structured.h"
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+constexpr ReductionOp kMaximum{"max.dim_max",
+                               "value_index_t",
+                               "value_at(LOWEST, LONG_MAX)",
+                               "greater_at(state, value_at(x, index))",
+                               "greater_at(a, b)",
+                               {"state.value", "state.index"},
+                               ""};
+constexpr ReductionOp kMinimum{"min.dim_min",
+                               "value_index_t",
+                               "value_at(HIGHEST, LONG_MAX)",
+                               "smaller_at(state, value_at(x, index))",
+                               "smaller_at(a, b)",
+                               {"state.value", "state.index"},
+                               ""};
+
+template <class Meta, const ReductionOp& kOp>
+struct ExtremeWithIndex : Meta {
+  void impl(const typename Meta::meta_return_ty& precomputed,
+            const Tensor& self,
+            int64_t /*dim*/,
+            bool keepdim,
+            const Tensor& values,
+            const Tensor& indices) {
+    if (self.dim() == 0) {
+      values.copy_(self);
+      indices.zero_();
+      return;
+    }
+    Tensor result = values;
+    Tensor result_indices = indices;
+    auto iter = at::native::make_reduction(kOp.name,
+                                           result,
+                                           result_indices,
+                                           self,
+                                           precomputed.dim,
+                                           keepdim,
+                                           self.scalar_type(),
+                                           at::kLong);
+    reduce(iter, kOp, {});
+  }
+};
+
+void maximum_of_all(Tensor& result, const Tensor& self) {
+  at::amax_out(result, self);
+}
+
+void minimum_of_all(Tensor& result, const Tensor& self) {
+  at::amin_out(result, self);
+}
+
+}  // namespace
+
+using MaxUnary = Tensor (*)(const Tensor&);
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<ExtremeWithIndex<at::meta::structured_max_dim, kMaximum>,
+             at::_ops::max_dim_max>(m);
+  structured<ExtremeWithIndex<at::meta::structured_min_dim, kMinimum>,
+             at::_ops::min_dim_min>(m);
+  m.impl("max",
+         &WithFallback<at::_ops::max,
+                       static_cast<MaxUnary>(&at::native::max)>::call);
+  m.impl("min",
+         &WithFallback<at::_ops::min,
+                       static_cast<MaxUnary>(&at::native::min)>::call);
+}
+
+}  // namespace torch_opencl::ops
+
+namespace at::native {
+
+REGISTER_PRIVATEUSE1_DISPATCH(max_all_stub, &torch_opencl::ops::maximum_of_all)
+REGISTER_PRIVATEUSE1_DISPATCH(min_all_stub, &torch_opencl::ops::minimum_of_all)
+
+}  // namespace at::native

@@ -1,0 +1,299 @@
+#include "reduction.h"
+
+#include "../../cpp/aten/factories.h"
+#include "kernel.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+
+// Upper bound of sizeof(state_t) over the table.
+constexpr int64_t kStateBytes = 32;
+// A split must be worth a second launch.
+constexpr int64_t kMinSplit = 16384;
+
+using LongDimensions = std::array<int64_t, kMaxDimensions>;
+
+// Kept and reduced dimensions of a reduction, each fastest first.
+struct Problem {
+  int kept = 0;
+  int reduced = 0;
+  int64_t outputs = 1;
+  int64_t length = 1;
+  Dimensions kept_sizes{}, reduced_sizes{};
+  LongDimensions kept_strides{}, reduced_strides{};
+  std::array<LongDimensions, 2> output_strides{};
+  bool is_large = false;
+};
+
+Problem describe(const at::TensorIteratorBase& iter) {
+  const int outputs = iter.noutputs();
+  const int input = iter.ntensors() - 1;
+  const int64_t item = static_cast<int64_t>(iter.element_size(input));
+  Problem problem;
+  std::vector<int> dimensions(iter.ndim());
+  std::iota(dimensions.begin(), dimensions.end(), 0);
+  std::stable_sort(dimensions.begin(), dimensions.end(), [&](int a, int b) {
+    return iter.strides(input)[a] < iter.strides(input)[b];
+  });
+  int64_t reach = 0;
+  for (const int d : dimensions) {
+    const int64_t size = iter.shape()[d];
+    const int64_t stride = iter.strides(input)[d] / item;
+    reach += std::max<int64_t>(size - 1, 0) * stride;
+    if (iter.strides(0)[d] == 0 && size != 1) {
+      problem.reduced_sizes[problem.reduced] = static_cast<int32_t>(size);
+      problem.reduced_strides[problem.reduced++] = stride;
+      problem.length *= size;
+      continue;
+    }
+    for (int i = 0; i < outputs; ++i) {
+      const int64_t output_item = static_cast<int64_t>(iter.element_size(i));
+      const int64_t output_stride = iter.strides(i)[d] / output_item;
+      problem.output_strides[i][problem.kept] = output_stride;
+      reach = std::max(reach, size * output_stride);
+    }
+    problem.kept_sizes[problem.kept] = static_cast<int32_t>(size);
+    problem.kept_strides[problem.kept++] = stride;
+    problem.outputs *= size;
+  }
+  problem.is_large = !fits_int32(reach) || !fits_int32(problem.length) ||
+                     !fits_int32(problem.outputs);
+  // At least one dimension of each kind, so that kernels need no special case.
+  if (problem.kept == 0) {
+    problem.kept_sizes[problem.kept++] = 1;
+  }
+  if (problem.reduced == 0) {
+    problem.reduced_sizes[problem.reduced++] = 1;
+  }
+  return problem;
+}
+
+// Indices (argmax) count in the logical order of the one reduced dimension, so
+// sorting reduced dimensions by stride does not disturb them.
+ReductionLayout choose_layout(const Problem& problem,
+                              const runtime::DeviceInfo& info) {
+  const bool outputs_are_adjacent =
+      problem.outputs > 1 &&
+      problem.kept_strides[0] < problem.reduced_strides[0];
+  if (info.device_class == runtime::DeviceClass::kGpu) {
+    return outputs_are_adjacent || problem.length < 32 ? ReductionLayout::kItem
+                                                       : ReductionLayout::kGroup;
+  }
+  return outputs_are_adjacent ? ReductionLayout::kOuter
+                              : ReductionLayout::kInner;
+}
+
+runtime::Kernel& find_kernel(runtime::Device& device,
+                             const ReductionKey& key,
+                             const char* name) {
+  struct Hash {
+    size_t operator()(const ReductionKey& key) const { return key.hash(); }
+  };
+  struct Kernels {
+    runtime::Kernel* reduce;
+    runtime::Kernel* merge;
+  };
+  using Table = std::unordered_map<ReductionKey, Kernels, Hash>;
+  static auto* tables = new std::unordered_map<int, Table>();
+  static auto* mutex = new std::shared_mutex();
+  const auto pick = [name](const Kernels& kernels) -> runtime::Kernel& {
+    return *name == 'r' ? *kernels.reduce : *kernels.merge;
+  };
+  {
+    const std::shared_lock lock(*mutex);
+    const auto table = tables->find(device.index());
+    if (table != tables->end()) {
+      const auto found = table->second.find(key);
+      if (found != table->second.end()) {
+        return pick(found->second);
+      }
+    }
+  }
+  const std::string text = reduction_text(key);
+  runtime::ProgramCache& programs = device.programs();
+  const Kernels kernels = {
+      &programs.get_generated(key.op->name, text, "reduce"),
+      &programs.get_generated(key.op->name, text, "merge")};
+  const std::unique_lock lock(*mutex);
+  return pick((*tables)[device.index()][key] = kernels);
+}
+
+class Launcher {
+ public:
+  Launcher(at::TensorIteratorBase& iter,
+           const ReductionOp& op,
+           c10::ArrayRef<at::Scalar> scalars)
+      : iter_(iter),
+        op_(op),
+        scalars_(scalars),
+        problem_(describe(iter)),
+        queue_(queue_of(iter.tensor_base(0))) {}
+
+  void run() {
+    if (problem_.outputs == 0) {
+      return;
+    }
+    make_key();
+    plan();
+    at::Tensor partials;
+    if (splits_ > 1) {
+      key_.is_split = true;
+      partials = empty_like_meta(
+          {splits_ * problem_.outputs * kStateBytes},
+          {},
+          at::TensorOptions(iter_.device(0)).dtype(at::kByte));
+    }
+    const BufferView view = arg(partials);
+    {
+      runtime::Kernel& kernel = find_kernel(queue_.device(), key_, "reduce");
+      const std::lock_guard lock(kernel.mutex);
+      ArgumentBinder arguments(kernel);
+      bind_outputs(arguments, view);
+      bind_input(arguments);
+      queue_.launch(kernel, work_);
+    }
+    if (splits_ > 1) {
+      runtime::Kernel& kernel = find_kernel(queue_.device(), key_, "merge");
+      const std::lock_guard lock(kernel.mutex);
+      ArgumentBinder arguments(kernel);
+      bind_outputs(arguments, view);
+      queue_.launch(kernel, range(problem_.outputs, 64));
+    }
+  }
+
+ private:
+  void make_key() {
+    const int input = iter_.ntensors() - 1;
+    const runtime::DeviceInfo& info = queue_.device().info();
+    compute_ = compute_type(iter_.dtype(input));
+    key_.op = &op_;
+    key_.compute = dtype_of(compute_);
+    key_.input = dtype_of(iter_.dtype(input));
+    key_.output_count = static_cast<uint8_t>(iter_.noutputs());
+    for (int i = 0; i < key_.output_count; ++i) {
+      key_.outputs[i] = dtype_of(iter_.dtype(i));
+    }
+    key_.kept = static_cast<uint8_t>(problem_.kept);
+    key_.reduced = static_cast<uint8_t>(problem_.reduced);
+    key_.is_large = problem_.is_large;
+    key_.layout = choose_layout(problem_, info);
+    key_.is_unit = key_.layout == ReductionLayout::kInner
+                       ? problem_.reduced_strides[0] == 1
+                       : key_.layout == ReductionLayout::kOuter &&
+                             problem_.kept_strides[0] == 1;
+  }
+
+  // How many outputs a work-item takes and how often the reduction is split.
+  void plan() {
+    const runtime::DeviceInfo& info = queue_.device().info();
+    const bool is_gpu = info.device_class == runtime::DeviceClass::kGpu;
+    const int64_t wanted = int64_t(info.compute_units) * (is_gpu ? 16 : 4);
+    int64_t items = problem_.outputs;
+    if (key_.layout == ReductionLayout::kOuter) {
+      const int64_t row = problem_.kept_sizes[0];
+      items = (row + kReductionLanes - 1) / kReductionLanes *
+              (problem_.outputs / row);
+    } else if (key_.layout == ReductionLayout::kItem) {
+      items = (items + kReductionGroup - 1) / kReductionGroup;
+    }
+    splits_ = std::clamp<int64_t>(
+        wanted / items, 1, std::max<int64_t>(problem_.length / kMinSplit, 1));
+    per_split_ = (problem_.length + splits_ - 1) / splits_;
+    tile_ = is_gpu ? 1 : std::max<int64_t>(items / (wanted * 4), 1);
+    switch (key_.layout) {
+      case ReductionLayout::kInner:
+      case ReductionLayout::kOuter:
+        work_ = range((items + tile_ - 1) / tile_, splits_, 1, 1);
+        break;
+      case ReductionLayout::kGroup:
+        work_ = range(items * kReductionGroup, splits_, kReductionGroup, 1);
+        break;
+      case ReductionLayout::kItem:
+        work_ = range(problem_.outputs, splits_, kReductionGroup, 1);
+        break;
+    }
+  }
+
+  void bind_dimensions(ArgumentBinder& arguments,
+                       const LongDimensions& strides) {
+    if (problem_.is_large) {
+      arguments.add(strides);
+      return;
+    }
+    Dimensions narrow{};
+    std::copy(strides.begin(), strides.end(), narrow.begin());
+    arguments.add(narrow);
+  }
+
+  void bind_count(ArgumentBinder& arguments, int64_t count) {
+    if (problem_.is_large) {
+      arguments.add(count);
+    } else {
+      arguments.add(static_cast<uint32_t>(count));
+    }
+  }
+
+  void bind_outputs(ArgumentBinder& arguments, const BufferView& partials) {
+    for (int i = 0; i < key_.output_count; ++i) {
+      arguments.add(arg_at(iter_.data_ptr(i), iter_.dtype(i)));
+      bind_dimensions(arguments, problem_.output_strides[i]);
+    }
+    for (const at::Scalar& scalar : scalars_) {
+      arguments.add(scalar_argument(scalar, compute_));
+    }
+    arguments.add(problem_.kept_sizes);
+    bind_count(arguments, problem_.outputs);
+    arguments.add(scalar_argument(problem_.length, compute_));
+    arguments.add(partials);
+    arguments.add(static_cast<uint32_t>(splits_));
+  }
+
+  void bind_input(ArgumentBinder& arguments) {
+    const int input = iter_.ntensors() - 1;
+    arguments.add(arg_at(iter_.data_ptr(input), iter_.dtype(input)));
+    bind_dimensions(arguments, problem_.kept_strides);
+    bind_dimensions(arguments, problem_.reduced_strides);
+    arguments.add(problem_.reduced_sizes);
+    bind_count(arguments, problem_.length);
+    bind_count(arguments, per_split_);
+    arguments.add(static_cast<uint32_t>(tile_));
+  }
+
+  at::TensorIteratorBase& iter_;
+  const ReductionOp& op_;
+  c10::ArrayRef<at::Scalar> scalars_;
+  Problem problem_;
+  runtime::Queue& queue_;
+  at::ScalarType compute_ = at::kFloat;
+  ReductionKey key_{};
+  int64_t splits_ = 1;
+  int64_t per_split_ = 1;
+  int64_t tile_ = 1;
+  NDRange work_;
+};
+
+}  // namespace
+
+void reduce(at::TensorIteratorBase& iter,
+            const ReductionOp& op,
+            c10::ArrayRef<at::Scalar> scalars) {
+  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
+              op.name,
+              ": opencl supports up to ",
+              kMaxDimensions,
+              " dimensions that do not collapse, got ",
+              iter.ndim());
+  Launcher(iter, op, scalars).run();
+}
+
+}  // namespace torch_opencl::ops

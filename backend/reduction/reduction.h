@@ -1,0 +1,39 @@
+// The reduction engine: "execute this TensorIterator" with one accumulator.
+#pragma once
+
+#include "../pointwise/pointwise.h"
+
+namespace torch_opencl::ops {
+
+// A row of the reduction table (backend/reduction/ops.py).
+struct ReductionOp {
+  const char* name;
+  const char* state;  // C type of the accumulator
+  const char* identity;
+  const char* step;        // of `state`, `x`, `index`
+  const char* combine;     // of `a`, `b`
+  const char* results[2];  // of `state`, `count`; the second may be null
+  const char* scalars;
+};
+
+extern const ReductionOp reduction_ops[];
+
+// Reduces the iterator's input into its outputs. The reduced dimensions are
+// those along which the outputs do not move.
+void reduce(at::TensorIteratorBase& iter,
+            const ReductionOp& op,
+            c10::ArrayRef<at::Scalar> scalars);
+
+// A DispatchStub's kernel behind one table row.
+template <int kRow, class Function>
+struct ReductionStub;
+template <int kRow, class Iterator, class... P>
+struct ReductionStub<kRow, void (*)(Iterator&, P...)> {
+  static void call(Iterator& iter, P... arguments) {
+    std::vector<at::Scalar> scalars;
+    (append_scalar(scalars, arguments), ...);
+    reduce(iter, reduction_ops[kRow], scalars);
+  }
+};
+
+}  // namespace torch_opencl::ops
