@@ -21,6 +21,9 @@ struct Config {
 // Read once, at the first call.
 const Config& config();
 
+// Any other variable (HOME, XDG_CACHE_HOME); empty when unset.
+std::string environment(const char* name);
+
 struct ConfigEntry {
   const char* name;
   const char* default_value;

@@ -5,6 +5,7 @@
 
 #include "api.h"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,7 @@ struct DeviceInfo {
   bool has_fp16 = false;           // native half arithmetic (cl_khr_fp16)
   bool has_fp64 = false;
   bool has_subgroups = false;
+  bool has_correctly_rounded_division = false;  // float / and sqrt
   // The compiler packs neighbouring work-items into SIMD lanes; where it does
   // not, kernels for CPUs give one work-item a loop to vectorise.
   bool vectorizes_work_items = false;
@@ -49,6 +51,7 @@ class Device {
  public:
   Device(int index, cl_platform_id platform, cl_device_id id, DeviceInfo info);
   Device(const Device&) = delete;
+  ~Device();
 
   int index() const { return index_; }
   cl_device_id id() const { return id_; }
@@ -64,9 +67,10 @@ class Device {
   cl_platform_id platform_;
   cl_device_id id_;
   DeviceInfo info_;
-  mutable std::mutex mutex_;
-  cl_context context_ = nullptr;
+  std::mutex mutex_;
+  std::atomic<cl_context> context_{nullptr};
   std::unique_ptr<ProgramCache> programs_;
+  std::atomic<ProgramCache*> programs_ready_{nullptr};
 };
 
 // Number of devices after TORCH_OPENCL_DEVICES has been applied; 0 when there

@@ -1,0 +1,334 @@
+#include "program_cache.h"
+
+#include "config.h"
+#include "disk_cache.h"
+#include "error.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <regex>
+#include <shared_mutex>
+#include <sstream>
+
+namespace torch_opencl::runtime {
+namespace {
+
+constexpr size_t kMaxDefines = 24;
+
+// Pointers and integers only: hashed and compared without touching strings.
+struct Key {
+  const KernelSource* source;
+  const char* kernel_name;
+  size_t count;
+  std::array<const char*, kMaxDefines> names;
+  std::array<int64_t, kMaxDefines> values;
+
+  bool operator==(const Key& other) const {
+    return source == other.source && kernel_name == other.kernel_name &&
+           count == other.count &&
+           std::equal(names.begin(), names.begin() + count,
+                      other.names.begin()) &&
+           std::equal(values.begin(), values.begin() + count,
+                      other.values.begin());
+  }
+};
+
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    uint64_t value = reinterpret_cast<uintptr_t>(key.source);
+    const auto mix = [&value](uint64_t more) {
+      value = (value ^ more) * 0x9E3779B97F4A7C15ull;
+      value ^= value >> 32;
+    };
+    mix(reinterpret_cast<uintptr_t>(key.kernel_name));
+    for (size_t i = 0; i < key.count; ++i) {
+      mix(reinterpret_cast<uintptr_t>(key.names[i]));
+      mix(static_cast<uint64_t>(key.values[i]));
+    }
+    return value;
+  }
+};
+
+std::string build_log(cl_program program, cl_device_id device) {
+  size_t size = 0;
+  api().clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0,
+                              nullptr, &size);
+  std::string log(size, '\0');
+  api().clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size,
+                              log.data(), nullptr);
+  return log.c_str();
+}
+
+// The numbered lines around the first one that the log names.
+std::string source_excerpt(const std::string& text, const std::string& log) {
+  constexpr int kAround = 8;
+  int wanted = 1;
+  std::smatch match;
+  if (std::regex_search(log, match, std::regex(R"(:(\d+):\d+:)"))) {
+    wanted = std::stoi(match[1]);
+  }
+  std::istringstream stream(text);
+  std::string result;
+  std::string line;
+  // Numbers follow #line directives, as the compiler's do.
+  static const std::regex directive(R"(^#line (\d+).*)");
+  for (int number = 1; std::getline(stream, line); ++number) {
+    if (std::regex_match(line, match, directive)) {
+      number = std::stoi(match[1]) - 1;
+      continue;
+    }
+    if (std::abs(number - wanted) <= kAround && result.size() < 6000) {
+      result += (number == wanted ? "> " : "  ") + std::to_string(number) +
+                " | " + line + "\n";
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+struct ProgramCache::Impl {
+  explicit Impl(Device& owner)
+      : device(owner),
+        disk(default_cache_directory(), config().cache_size_mib << 20) {
+    const DeviceInfo& info = owner.info();
+    // CL1.2 everywhere: the kernels need no more, and it is what every driver
+    // offers.
+    options = "-cl-std=CL1.2";
+    if (info.has_correctly_rounded_division) {
+      options += " -cl-fp32-correctly-rounded-divide-sqrt";
+    }
+    if (!config().build_options.empty()) {
+      options += " " + config().build_options;
+    }
+    identity = info.platform_name + "\n" + info.platform_version + "\n" +
+               info.name + "\n" + info.version + "\n" + info.driver_version;
+  }
+
+  cl_program build(const std::string& name,
+                   const std::string& text,
+                   const std::string& all_options);
+  cl_program from_binary(const std::string& key,
+                         const std::string& all_options);
+  void store_binary(const std::string& key, cl_program program);
+  [[noreturn]] void fail(int code,
+                         const std::string& name,
+                         const std::string& text,
+                         const std::string& all_options,
+                         cl_program program);
+  Kernel& kernel_of(const std::string& name,
+                    const std::string& text,
+                    const char* kernel_name,
+                    const std::string& extra_options);
+
+  Device& device;
+  DiskCache disk;
+  std::string options;
+  std::string identity;
+
+  std::shared_mutex kernels_mutex;
+  std::unordered_map<Key, Kernel*, KeyHash> kernels;
+
+  std::mutex build_mutex;  // everything below
+  std::unordered_map<std::string, cl_program> programs;
+  std::unordered_map<std::string, std::unique_ptr<Kernel>> kernels_by_name;
+  std::unordered_map<std::string, std::unique_ptr<std::string>> names;
+  Statistics statistics;
+};
+
+cl_program ProgramCache::Impl::from_binary(const std::string& key,
+                                           const std::string& all_options) {
+  bool damaged = false;
+  const auto binary = disk.load(key, &damaged);
+  cl_program program = nullptr;
+  if (binary.has_value()) {
+    const size_t size = binary->size();
+    const unsigned char* bytes = binary->data();
+    const cl_device_id id = device.id();
+    cl_int status = CL_SUCCESS;
+    cl_int code = CL_SUCCESS;
+    program = api().clCreateProgramWithBinary(
+        device.context(), 1, &id, &size, &bytes, &status, &code);
+    if (code == CL_SUCCESS && status == CL_SUCCESS &&
+        api().clBuildProgram(program, 1, &id, all_options.c_str(), nullptr,
+                             nullptr) == CL_SUCCESS) {
+      ++statistics.loaded;
+      return program;
+    }
+    if (program != nullptr) {
+      api().clReleaseProgram(program);
+    }
+    damaged = true;
+  }
+  if (damaged) {
+    ++statistics.damaged;
+    disk.remove(key);
+  }
+  return nullptr;
+}
+
+void ProgramCache::Impl::store_binary(const std::string& key,
+                                      cl_program program) {
+  size_t size = 0;
+  if (api().clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(size),
+                             &size, nullptr) != CL_SUCCESS ||
+      size == 0) {
+    return;
+  }
+  std::vector<unsigned char> binary(size);
+  unsigned char* bytes = binary.data();
+  if (api().clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(bytes),
+                             &bytes, nullptr) == CL_SUCCESS) {
+    disk.store(key, binary);
+  }
+}
+
+void ProgramCache::Impl::fail(int code,
+                              const std::string& name,
+                              const std::string& text,
+                              const std::string& all_options,
+                              cl_program program) {
+  const std::string log = build_log(program, device.id());
+  api().clReleaseProgram(program);
+  throw BuildError("Building the OpenCL kernel '" + name + "' for " +
+                   device.info().name + " (" + device.info().platform_name +
+                   ", driver " + device.info().driver_version +
+                   ") failed: " + std::to_string(code) + " (" +
+                   error_name(code) + ")\noptions: " + all_options +
+                   "\ncompiler log:\n" + log + "\nsource:\n" +
+                   source_excerpt(text, log));
+}
+
+cl_program ProgramCache::Impl::build(const std::string& name,
+                                     const std::string& text,
+                                     const std::string& all_options) {
+  const std::string key = identity + "\n" + all_options + "\n" + text;
+  const int64_t debug = config().debug;
+  if (cl_program program = from_binary(key, all_options)) {
+    if (debug >= 3) {
+      std::fprintf(stderr, "torch_opencl: %s from the disk cache\n",
+                   name.c_str());
+    }
+    return program;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const char* source = text.c_str();
+  const size_t size = text.size();
+  const cl_device_id id = device.id();
+  cl_int code = CL_SUCCESS;
+  cl_program program = api().clCreateProgramWithSource(
+      device.context(), 1, &source, &size, &code);
+  OPENCL_CHECK(code);
+  if (debug >= 4) {
+    std::fprintf(stderr, "torch_opencl: source of %s:\n%s\n", name.c_str(),
+                 source);
+  }
+  code = api().clBuildProgram(program, 1, &id, all_options.c_str(), nullptr,
+                              nullptr);
+  if (code != CL_SUCCESS) {
+    fail(code, name, text, all_options, program);
+  }
+  const double seconds = std::chrono::duration<double>(
+                             std::chrono::steady_clock::now() - start)
+                             .count();
+  ++statistics.built;
+  statistics.build_seconds += seconds;
+  if (debug >= 3) {
+    std::fprintf(stderr, "torch_opencl: built %s in %.0f ms: %s\n",
+                 name.c_str(), seconds * 1e3, all_options.c_str());
+  }
+  if (debug >= 4) {
+    std::fprintf(stderr, "%s\n", build_log(program, id).c_str());
+  }
+  store_binary(key, program);
+  return program;
+}
+
+Kernel& ProgramCache::Impl::kernel_of(const std::string& name,
+                                      const std::string& text,
+                                      const char* kernel_name,
+                                      const std::string& extra_options) {
+  const std::string all_options =
+      extra_options.empty() ? options : options + " " + extra_options;
+  const std::string program_key = all_options + "\n" + text;
+  const std::lock_guard lock(build_mutex);
+  std::unique_ptr<Kernel>& slot =
+      kernels_by_name[std::string(kernel_name) + "\n" + program_key];
+  if (slot == nullptr) {
+    cl_program& program = programs[program_key];
+    if (program == nullptr) {
+      program = build(name, text, all_options);
+    }
+    cl_int code = CL_SUCCESS;
+    cl_kernel handle = api().clCreateKernel(program, kernel_name, &code);
+    if (code != CL_SUCCESS) {
+      throw OpenCLError(code, "The OpenCL program '" + name +
+                                  "' has no kernel '" + kernel_name + "': " +
+                                  error_name(code));
+    }
+    std::unique_ptr<std::string>& stored = names[name + ":" + kernel_name];
+    if (stored == nullptr) {
+      stored = std::make_unique<std::string>(name + ":" + kernel_name);
+    }
+    slot = std::make_unique<Kernel>();
+    slot->handle = handle;
+    slot->name = stored->c_str();
+  }
+  return *slot;
+}
+
+ProgramCache::ProgramCache(Device& device)
+    : impl_(std::make_unique<Impl>(device)) {}
+
+ProgramCache::~ProgramCache() = default;
+
+Kernel& ProgramCache::get(const KernelSource& source,
+                          const char* kernel_name,
+                          std::initializer_list<Define> defines) {
+  if (defines.size() > kMaxDefines) {
+    throw Error(std::string(source.name) + ": more than " +
+                std::to_string(kMaxDefines) + " defines");
+  }
+  Key key{&source, kernel_name, defines.size(), {}, {}};
+  size_t i = 0;
+  for (const Define& define : defines) {
+    key.names[i] = define.name;
+    key.values[i++] = define.value;
+  }
+  {
+    const std::shared_lock lock(impl_->kernels_mutex);
+    const auto found = impl_->kernels.find(key);
+    if (found != impl_->kernels.end()) [[likely]] {
+      return *found->second;
+    }
+  }
+  std::string options;
+  for (const Define& define : defines) {
+    options += std::string(options.empty() ? "" : " ") + "-D " + define.name +
+               "=" +
+               (define.is_dtype ? dtype_name(static_cast<DType>(define.value))
+                                : std::to_string(define.value));
+  }
+  Kernel& kernel =
+      impl_->kernel_of(source.name, source.text, kernel_name, options);
+  const std::unique_lock lock(impl_->kernels_mutex);
+  impl_->kernels.emplace(key, &kernel);
+  return kernel;
+}
+
+Kernel& ProgramCache::get_generated(const std::string& name,
+                                    const std::string& text,
+                                    const std::string& kernel_name,
+                                    const std::string& options) {
+  return impl_->kernel_of(name, text, kernel_name.c_str(), options);
+}
+
+ProgramCache::Statistics ProgramCache::statistics() const {
+  const std::lock_guard lock(impl_->build_mutex);
+  return impl_->statistics;
+}
+
+}  // namespace torch_opencl::runtime

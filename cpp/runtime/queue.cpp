@@ -1,0 +1,263 @@
+#include "queue.h"
+
+#include "config.h"
+#include "error.h"
+
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace torch_opencl::runtime {
+
+Event::Event(Event&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+Event::~Event() {
+  if (handle_ != nullptr) {
+    log_opencl_error(api().clReleaseEvent(handle_), "clReleaseEvent");
+  }
+}
+
+bool Event::query() const {
+  cl_int status = CL_COMPLETE;
+  OPENCL_CHECK(api().clGetEventInfo(handle_, CL_EVENT_COMMAND_EXECUTION_STATUS,
+                                    sizeof(status), &status, nullptr));
+  if (status < 0) {
+    throw_opencl_error(status, "an enqueued command", __FILE__, __LINE__);
+  }
+  return status == CL_COMPLETE;
+}
+
+void Event::synchronize() const {
+  OPENCL_CHECK(api().clWaitForEvents(1, &handle_));
+}
+
+uint64_t Event::completed_at() const {
+  cl_ulong time = 0;
+  OPENCL_CHECK(api().clGetEventProfilingInfo(
+      handle_, CL_PROFILING_COMMAND_END, sizeof(time), &time, nullptr));
+  return time;
+}
+
+Queue::Queue(Device& device, int64_t stream_id)
+    : device_(device), stream_id_(stream_id) {
+  cl_int code = CL_SUCCESS;
+  handle_ = api().clCreateCommandQueue(
+      device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &code);
+  OPENCL_CHECK(code);
+}
+
+Queue::~Queue() {
+  log_opencl_error(api().clReleaseCommandQueue(handle_),
+                   "clReleaseCommandQueue");
+}
+
+void Queue::throw_failed(int code, const char* call) {
+  std::string text = std::string("OpenCL error ") + std::to_string(code) +
+                     " (" + error_name(code) + ") from " + call + " on " +
+                     device_.info().name;
+  std::string names;
+  const int64_t count = launch_count_.load();
+  const int64_t size = static_cast<int64_t>(recent_.size());
+  for (int64_t i = 0; i < std::min(count, size); ++i) {
+    const char* name = recent_[(count - 1 - i) % size].load();
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  if (!names.empty()) {
+    text += "; the kernels launched last were, latest first: " + names;
+    if (!config().sync) {
+      text += ". TORCH_OPENCL_SYNC=1 reports the exact one";
+    }
+  }
+  if (is_device_lost(code)) {
+    text += "; the device is lost: restart the process to use it again";
+  }
+  throw OpenCLError(code, text);
+}
+
+void Queue::launch(Kernel& kernel, const NDRange& range) {
+  for (uint32_t d = 0; d < range.dimensions; ++d) {
+    if (range.global[d] == 0) {
+      return;
+    }
+  }
+  recent_[launch_count_.fetch_add(1) % recent_.size()] = kernel.name;
+  const cl_int code = api().clEnqueueNDRangeKernel(
+      handle_, kernel.handle, range.dimensions, nullptr, range.global.data(),
+      range.local.data(), 0, nullptr, nullptr);
+  if (code != CL_SUCCESS) [[unlikely]] {
+    throw_failed(code, "clEnqueueNDRangeKernel");
+  }
+  const Config& settings = config();
+  if (settings.debug >= 2) [[unlikely]] {
+    std::fprintf(stderr, "torch_opencl: launch %s (%zu, %zu, %zu)\n",
+                 kernel.name, range.global[0], range.global[1],
+                 range.global[2]);
+  }
+  if (settings.sync) [[unlikely]] {
+    synchronize();
+  }
+}
+
+void Queue::copy(cl_mem source,
+                 size_t source_offset,
+                 cl_mem destination,
+                 size_t destination_offset,
+                 size_t bytes) {
+  if (source == nullptr || destination == nullptr || bytes == 0 ||
+      (source == destination && source_offset == destination_offset)) {
+    return;
+  }
+  const cl_int code = api().clEnqueueCopyBuffer(
+      handle_, source, destination, source_offset, destination_offset, bytes,
+      0, nullptr, nullptr);
+  if (code != CL_SUCCESS) {
+    throw_failed(code, "clEnqueueCopyBuffer");
+  }
+}
+
+void Queue::fill(cl_mem memory,
+                 const void* pattern,
+                 size_t pattern_bytes,
+                 size_t offset,
+                 size_t bytes) {
+  if (memory == nullptr || bytes == 0) {
+    return;
+  }
+  const cl_int code =
+      api().clEnqueueFillBuffer(handle_, memory, pattern, pattern_bytes,
+                                offset, bytes, 0, nullptr, nullptr);
+  if (code != CL_SUCCESS) {
+    throw_failed(code, "clEnqueueFillBuffer");
+  }
+}
+
+void Queue::read(cl_mem memory,
+                 size_t offset,
+                 void* host,
+                 size_t bytes,
+                 bool blocking) {
+  if (memory == nullptr || bytes == 0) {
+    return;
+  }
+  wait_count_ += blocking ? 1 : 0;
+  const cl_int code = api().clEnqueueReadBuffer(
+      handle_, memory, blocking ? CL_TRUE : CL_FALSE, offset, bytes, host, 0,
+      nullptr, nullptr);
+  if (code != CL_SUCCESS) {
+    throw_failed(code, "clEnqueueReadBuffer");
+  }
+}
+
+void Queue::write(cl_mem memory,
+                  size_t offset,
+                  const void* host,
+                  size_t bytes,
+                  bool blocking) {
+  if (memory == nullptr || bytes == 0) {
+    return;
+  }
+  wait_count_ += blocking ? 1 : 0;
+  const cl_int code = api().clEnqueueWriteBuffer(
+      handle_, memory, blocking ? CL_TRUE : CL_FALSE, offset, bytes, host, 0,
+      nullptr, nullptr);
+  if (code != CL_SUCCESS) {
+    throw_failed(code, "clEnqueueWriteBuffer");
+  }
+}
+
+Event Queue::record() {
+  cl_event event = nullptr;
+  const cl_int code =
+      api().clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event);
+  if (code != CL_SUCCESS) {
+    throw_failed(code, "clEnqueueMarkerWithWaitList");
+  }
+  // Whoever polls the event must see it make progress.
+  flush();
+  return Event(event);
+}
+
+void Queue::wait(const Event& event) {
+  if (!event) {
+    return;
+  }
+  const cl_event handle = event.handle();
+  const cl_int code =
+      api().clEnqueueBarrierWithWaitList(handle_, 1, &handle, nullptr);
+  if (code != CL_SUCCESS) {
+    throw_failed(code, "clEnqueueBarrierWithWaitList");
+  }
+}
+
+bool Queue::query() { return record().query(); }
+
+void Queue::flush() {
+  const cl_int code = api().clFlush(handle_);
+  if (code != CL_SUCCESS) {
+    throw_failed(code, "clFlush");
+  }
+}
+
+void Queue::synchronize() {
+  ++wait_count_;
+  const cl_int code = api().clFinish(handle_);
+  if (code != CL_SUCCESS) {
+    throw_failed(code, "clFinish");
+  }
+}
+
+namespace {
+
+constexpr int kMaxDevices = 64;  // c10::DeviceIndex is an int8_t
+
+// Lock-free once a queue exists; never destroyed, because a driver may be gone
+// before static destructors run.
+struct Queues {
+  std::mutex mutex;
+  std::array<std::array<std::atomic<Queue*>, kStreamsPerPool + 1>, kMaxDevices>
+      table{};
+};
+
+Queues& queues() {
+  static auto* instance = new Queues();
+  return *instance;
+}
+
+}  // namespace
+
+Queue& queue(int device_index, int64_t stream_id) {
+  if (device_index < 0 || device_index >= kMaxDevices || stream_id < 0 ||
+      stream_id > kStreamsPerPool) {
+    throw Error("invalid opencl stream " + std::to_string(stream_id) +
+                " of device " + std::to_string(device_index));
+  }
+  std::atomic<Queue*>& slot = queues().table[device_index][stream_id];
+  if (Queue* ready = slot.load(std::memory_order_acquire)) [[likely]] {
+    return *ready;
+  }
+  const std::lock_guard lock(queues().mutex);
+  if (slot.load() == nullptr) {
+    slot.store(new Queue(device(device_index), stream_id),
+               std::memory_order_release);
+  }
+  return *slot.load();
+}
+
+void synchronize_device(int device_index) {
+  device(device_index);
+  for (std::atomic<Queue*>& slot : queues().table[device_index]) {
+    if (Queue* created = slot.load(std::memory_order_acquire)) {
+      created->synchronize();
+    }
+  }
+}
+
+}  // namespace torch_opencl::runtime
