@@ -47,7 +47,7 @@ std::string finish_text(const ReductionKey& key, bool is_split) {
   std::string text;
   for (int i = 0; i < key.output_count; ++i) {
     text += store_text(key.outputs[i], key.compute, output_name(i),
-                       output_name(i) + "_offset", key.op->results[i]) +
+                       output_name(i) + "_at", key.op->results[i]) +
             ";\n";
   }
   return text;
@@ -59,7 +59,7 @@ std::vector<Walk> kept_walks(const ReductionKey& key, bool with_input) {
     walks.push_back({"base", "kept_strides"});
   }
   for (int i = 0; i < key.output_count; ++i) {
-    walks.push_back({output_name(i) + "_offset", output_name(i) + "_strides"});
+    walks.push_back({output_name(i) + "_at", output_name(i) + "_strides"});
   }
   return walks;
 }
@@ -73,9 +73,9 @@ std::string kept_text(const ReductionKey& key, bool with_input, int first) {
 std::string tree_text(const ReductionKey& key,
                       const std::string& lanes,
                       const std::string& width) {
-  return "for (int half = " + width + " / 2; half > 0; half /= 2)\n"
-         "for (int l = 0; l < half; ++l) " +
-         combine_text(key, lanes + "[l]", lanes + "[l + half]");
+  return "for (int width = " + width + " / 2; width > 0; width /= 2)\n"
+         "for (int l = 0; l < width; ++l) " +
+         combine_text(key, lanes + "[l]", lanes + "[l + width]");
 }
 
 std::string fold_text(const ReductionKey& key) {
@@ -129,7 +129,7 @@ std::string outer_text(const ReductionKey& key) {
                       "const count_t output = first + l;\n" +
                       finish_text(key, key.is_split);
   for (int i = 0; i < key.output_count; ++i) {
-    write += output_name(i) + "_offset += " + output_name(i) + "_strides.s0;\n";
+    write += output_name(i) + "_at += " + output_name(i) + "_strides.s0;\n";
   }
   return "const count_t per_row = ((count_t)kept_sizes.s0 + LANES - 1) / LANES;\n"
          "const count_t groups = per_row * (outputs / (count_t)kept_sizes.s0);\n"
@@ -145,7 +145,7 @@ std::string outer_text(const ReductionKey& key) {
          ";\n" + [&] {
            std::string text;
            for (int i = 0; i < key.output_count; ++i) {
-             text += output_name(i) + "_offset += (index_t)column * " +
+             text += output_name(i) + "_at += (index_t)column * " +
                      output_name(i) + "_strides.s0;\n";
            }
            return text;
@@ -187,10 +187,10 @@ std::string item_text(const ReductionKey& key, bool shares) {
   return text +
          "shared[get_local_id(0)] = folded;\n"
          "barrier(CLK_LOCAL_MEM_FENCE);\n"
-         "for (int half = GROUP / 2; half > 0; half /= 2) {\n"
-         "if (get_local_id(0) < half) " +
+         "for (int width = GROUP / 2; width > 0; width /= 2) {\n"
+         "if (get_local_id(0) < width) " +
          combine_text(key, "shared[get_local_id(0)]",
-                      "shared[get_local_id(0) + half]") +
+                      "shared[get_local_id(0) + width]") +
          "barrier(CLK_LOCAL_MEM_FENCE);\n}\n"
          "if (get_local_id(0) == 0) {\nconst state_t state = shared[0];\n" +
          finish_text(key, key.is_split) + "}\n";
