@@ -211,12 +211,13 @@ runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
   return kernel;
 }
 
-// The dtype arithmetic is done in.
+// The dtype arithmetic is done in. An iterator that was not asked to promote
+// reports its first input's dtype, which for where() is the condition's: the
+// values come last.
 at::ScalarType compute_dtype(const at::TensorIteratorBase& iter) {
-  if (const auto common = iter.maybe_common_dtype()) {
-    return compute_type(*common);
-  }
-  return compute_type(iter.dtype(iter.ntensors() - 1));
+  const at::ScalarType last = iter.dtype(iter.ntensors() - 1);
+  const at::ScalarType common = iter.maybe_common_dtype().value_or(last);
+  return compute_type(common == at::kBool ? last : common);
 }
 
 Layout choose_layout(const runtime::DeviceInfo& info, bool contiguous) {
