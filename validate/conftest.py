@@ -63,10 +63,7 @@ def _platform_and_name(index: int) -> str:
     import torch
 
     properties = torch.opencl.get_device_properties(index)
-    platform = getattr(properties, "platform_name", "") or getattr(
-        properties, "platform", ""
-    )
-    return f"{platform} {torch.opencl.get_device_name(index)}"
+    return f"{properties.platform} {properties.name}"
 
 
 def _selected_devices() -> dict[str, str]:

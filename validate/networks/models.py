@@ -54,7 +54,10 @@ def build(name: str, weights: str = "none", seed: int = 0) -> torch.nn.Module:
     torch.manual_seed(seed)
     if weights == "DEFAULT":
         return torchvision.models.get_model(name, weights="DEFAULT")
-    extra = {"init_weights": True} if name == "googlenet" else {}
+    extra = {}
+    if name in ("googlenet", "inception_v3"):
+        # Their trained weights expect inputs that the network rescales itself.
+        extra = {"init_weights": True, "transform_input": weights != "none"}
     model = torchvision.models.get_model(name, weights=None, **extra)
     if weights != "none":
         load_weights(model, weights)
@@ -100,3 +103,7 @@ def loss_of(outputs: dict[str, torch.Tensor], target: torch.Tensor) -> torch.Ten
         weight = 1.0 if name == "logits" else AUXILIARY_WEIGHT
         total = total + weight * torch.nn.functional.cross_entropy(output, target)
     return total
+
+
+def smallest_image(name: str) -> int:
+    return NETWORKS.get(name, 32)

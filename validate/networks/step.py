@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from networks.decisions import Follow, Record
 from networks.models import OPTIMIZERS, loss_of, named_outputs
+from networks.problem import Problem
 from tolerance import MULTIPLE, Comparison, compare_all, compare_errors, worst
 
 Tensors = dict[str, torch.Tensor]
@@ -23,17 +24,6 @@ class Step:
     stages: dict[str, Tensors]
     decisions: list[torch.Tensor] = field(default_factory=list)
     charges: list[float] = field(default_factory=list)
-
-
-@dataclass
-class Problem:
-    """A network with its inputs; every run starts from a copy."""
-
-    network: str
-    model: torch.nn.Module
-    inputs: torch.Tensor
-    target: torch.Tensor
-    optimizer: str = "sgd"
 
 
 @dataclass
@@ -59,6 +49,7 @@ class Result:
     stages: list[StageResult] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)
     flips: int = 0
+    seconds: float = 0.0
     error: str = ""
 
     @property
