@@ -73,5 +73,3 @@ try:
 except Exception as error:
     # Raising would break `import torch` for programs that never use opencl.
     warnings.warn(f"the opencl device is not available: {error}", stacklevel=1)
-
-del sys, warnings

@@ -1,0 +1,72 @@
+import threading
+
+import torch
+
+THREADS = 8
+
+
+def run_threads(work) -> None:
+    """Runs work(index) in all threads at once; their errors are raised here."""
+    barrier = threading.Barrier(THREADS)
+    errors: list[BaseException] = []
+
+    def run(index: int) -> None:
+        try:
+            barrier.wait()
+            work(index)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_eight_threads_launch_at_once(device):
+    def work(index: int) -> None:
+        x = torch.full((1000,), float(index), device=device)
+        for step in range(50):
+            x = x + 1
+            # Different arguments to the same cl_kernel from every thread.
+            y = x * float(index)
+            if step % 10 == 9:
+                expected = (index + step + 1) * index
+                assert y.sum().item() == expected * 1000
+        torch.opencl.synchronize(device)
+
+    run_threads(work)
+
+
+def test_eight_threads_on_streams_of_their_own(device):
+    def work(index: int) -> None:
+        with torch.opencl.Stream(device):
+            for size in (10, 1000, 300_000):
+                x = torch.full((size,), float(index), device=device)
+                x.mul_(3.0)
+                assert x.max().item() == 3.0 * index == x.min().item()
+
+    run_threads(work)
+
+
+def test_eight_threads_train(device):
+    def work(index: int) -> None:
+        weight = torch.ones(64, device=device, requires_grad=True)
+        for _ in range(5):
+            weight.grad = None
+            (weight * float(index)).sum().backward()
+            assert weight.grad.sum().item() == 64.0 * index
+
+    run_threads(work)
+
+
+def test_current_device_is_thread_local(device):
+    def work(index: int) -> None:
+        assert torch.opencl.current_device() == 0
+        torch.opencl.set_device(device)
+        assert torch.opencl.current_device() == device.index
+
+    run_threads(work)
