@@ -89,6 +89,7 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
     }
   }
   recent_[launch_count_.fetch_add(1) % recent_.size()] = kernel.name;
+  ++enqueue_count_;
   const cl_int code = api().clEnqueueNDRangeKernel(
       handle_, kernel.handle, range.dimensions, nullptr, range.global.data(),
       range.local.data(), 0, nullptr, nullptr);
@@ -115,6 +116,7 @@ void Queue::copy(cl_mem source,
       (source == destination && source_offset == destination_offset)) {
     return;
   }
+  ++enqueue_count_;
   const cl_int code = api().clEnqueueCopyBuffer(
       handle_, source, destination, source_offset, destination_offset, bytes,
       0, nullptr, nullptr);
@@ -131,6 +133,7 @@ void Queue::fill(cl_mem memory,
   if (memory == nullptr || bytes == 0) {
     return;
   }
+  ++enqueue_count_;
   const cl_int code =
       api().clEnqueueFillBuffer(handle_, memory, pattern, pattern_bytes,
                                 offset, bytes, 0, nullptr, nullptr);
@@ -148,6 +151,7 @@ void Queue::read(cl_mem memory,
     return;
   }
   wait_count_ += blocking ? 1 : 0;
+  ++enqueue_count_;
   const cl_int code = api().clEnqueueReadBuffer(
       handle_, memory, blocking ? CL_TRUE : CL_FALSE, offset, bytes, host, 0,
       nullptr, nullptr);
@@ -165,6 +169,7 @@ void Queue::write(cl_mem memory,
     return;
   }
   wait_count_ += blocking ? 1 : 0;
+  ++enqueue_count_;
   const cl_int code = api().clEnqueueWriteBuffer(
       handle_, memory, blocking ? CL_TRUE : CL_FALSE, offset, bytes, host, 0,
       nullptr, nullptr);
@@ -174,6 +179,11 @@ void Queue::write(cl_mem memory,
 }
 
 Event Queue::record() {
+  ++enqueue_count_;
+  return enqueue_marker();
+}
+
+Event Queue::enqueue_marker() {
   cl_event event = nullptr;
   const cl_int code =
       api().clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event);
@@ -190,6 +200,7 @@ void Queue::wait(const Event& event) {
     return;
   }
   const cl_event handle = event.handle();
+  ++enqueue_count_;
   const cl_int code =
       api().clEnqueueBarrierWithWaitList(handle_, 1, &handle, nullptr);
   if (code != CL_SUCCESS) {
@@ -197,7 +208,18 @@ void Queue::wait(const Event& event) {
   }
 }
 
-bool Queue::query() { return record().query(); }
+bool Queue::query() {
+  const int64_t count = enqueue_count_.load();
+  if (finished_count_.load() == count) {
+    return true;
+  }
+  const std::lock_guard lock(query_mutex_);
+  if (query_count_ != count) {
+    query_marker_ = enqueue_marker();
+    query_count_ = count;
+  }
+  return query_marker_.query();
+}
 
 void Queue::flush() {
   const cl_int code = api().clFlush(handle_);
@@ -208,10 +230,12 @@ void Queue::flush() {
 
 void Queue::synchronize() {
   ++wait_count_;
+  const int64_t count = enqueue_count_.load();
   const cl_int code = api().clFinish(handle_);
   if (code != CL_SUCCESS) {
     throw_failed(code, "clFinish");
   }
+  finished_count_.store(count);
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 namespace torch_opencl::runtime {
 
@@ -82,6 +83,7 @@ class Queue {
   int64_t wait_count() const { return wait_count_.load(); }
 
  private:
+  Event enqueue_marker();
   [[noreturn]] void throw_failed(int code, const char* call);
 
   Device& device_;
@@ -89,6 +91,13 @@ class Queue {
   cl_command_queue handle_ = nullptr;
   std::atomic<int64_t> launch_count_{0};
   std::atomic<int64_t> wait_count_{0};
+  std::atomic<int64_t> enqueue_count_{0};   // commands of every kind
+  std::atomic<int64_t> finished_count_{0};  // of them when last waited for
+  // A driver may take a moment to complete even a marker in an idle queue, so
+  // query() polls the same one until something else is enqueued.
+  std::mutex query_mutex_;
+  int64_t query_count_ = -1;
+  Event query_marker_;
   // Ring of the kernels launched last, for the error text.
   std::array<std::atomic<const char*>, 8> recent_{};
 };

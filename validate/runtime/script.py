@@ -14,7 +14,7 @@ def run_script(code: str, device: torch.device | None = None, **environment: str
     """Standard output of ``code``, in which DEVICE is the name of ``device``.
     The test fails with the output where the process does not end well."""
     # Forking a process with threads is what is tested; 3.12 warns of it.
-    prologue = f"import torch\nDEVICE = {str(device)!r}\n"
+    prologue = f"import torch\nimport torch_opencl\nDEVICE = {str(device)!r}\n"
     process = subprocess.run(
         [sys.executable, "-c", prologue + textwrap.dedent(code)],
         env={**os.environ, **environment},

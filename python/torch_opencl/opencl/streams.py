@@ -9,13 +9,22 @@ from .devices import Device, _device_index
 from .devices import device as _device_context
 
 
-class Event(torch.Event):
+class _EventType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "opencl"
+
+
+class Event(metaclass=_EventType):
     """A marker in a stream: for waiting, for ordering streams and for timing.
 
+    Creates a ``torch.Event`` (which torch does not let anyone subclass): see
+    there for ``record``, ``wait``, ``query``, ``synchronize`` and
+    ``elapsed_time`` (milliseconds).
+
     Args:
-        enable_timing: whether :meth:`elapsed_time` may be asked of it.
-        blocking, interprocess: accepted as ``torch.cuda.Event`` does; the first
-            has no effect, the second is not supported.
+        enable_timing: whether ``elapsed_time`` may be asked of it.
+        blocking: accepted as ``torch.cuda.Event`` does, without effect.
+        interprocess: not supported.
     """
 
     def __new__(
@@ -23,20 +32,11 @@ class Event(torch.Event):
         enable_timing: bool = False,
         blocking: bool = False,
         interprocess: bool = False,
-    ):
+    ) -> torch.Event:
         if interprocess:
             raise NotImplementedError("opencl events cannot be shared by processes")
-        return super().__new__(cls, "opencl", enable_timing=enable_timing, blocking=blocking)
-
-    def record(self, stream: torch.Stream | None = None) -> None:
-        """Puts the marker after everything enqueued so far on ``stream``, the
-        current stream by default."""
-        super().record(current_stream() if stream is None else stream)
-
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        """Makes later work of ``stream``, the current one by default, wait for
-        the marker. The host does not wait."""
-        super().wait(current_stream() if stream is None else stream)
+        _lazy_init()
+        return torch.Event("opencl", enable_timing=enable_timing, blocking=blocking)
 
 
 class Stream(torch.Stream):
