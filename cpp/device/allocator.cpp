@@ -72,7 +72,7 @@ struct Allocator final : c10::DeviceAllocator {
                              static_cast<c10::DeviceIndex>(device_index));
     void* address = nullptr;
     if (bytes > 0) {
-      register_fork_handler();
+      mark_used();
       try {
         address = runtime::allocator(device_index)
                       .allocate(bytes, current_stream_id(device_index));

@@ -1,13 +1,14 @@
 // OpenCL drivers do not survive fork(): a child of a process that has used a
-// device must not use it, and says so instead of hanging.
+// device, or in which a driver has started threads, must not use one, and says
+// so instead of hanging.
 #pragma once
 
 #include <atomic>
 
 namespace torch_opencl::device {
 
-// After the first use of a device; later calls do nothing.
-void register_fork_handler();
+// At every use of a device that may be the first.
+void mark_used() noexcept;
 
 extern std::atomic<bool> forked_after_use;
 

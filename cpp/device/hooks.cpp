@@ -24,7 +24,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   void init() const override {
     check_not_forked();
     runtime::device(0);  // throws where there is no device at all
-    register_fork_handler();
+    mark_used();
   }
 
   bool hasPrimaryContext(c10::DeviceIndex device_index) const override {

@@ -15,7 +15,7 @@ struct HostAllocatorImpl final
  private:
   void allocate_host_memory(size_t size, void** address) override {
     check_not_forked();
-    register_fork_handler();
+    mark_used();
     try {
       *address = runtime::allocate_pinned(current_device(), size);
     } catch (const runtime::OutOfMemoryError& error) {

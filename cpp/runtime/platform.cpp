@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <filesystem>
 #include <fstream>
@@ -278,7 +279,17 @@ void discover_all(const std::vector<std::string>& prefixes,
                    });
 }
 
+ptrdiff_t thread_count() {
+  std::error_code error;
+  const fs::directory_iterator threads("/proc/self/task", error);
+  return std::distance(begin(threads), end(threads));
+}
+
+std::atomic<bool> started_threads{false};
+
 }  // namespace
+
+bool discovery_started_threads() noexcept { return started_threads.load(); }
 
 const Api& api() { return mutable_api(); }
 
@@ -286,7 +297,9 @@ std::vector<DiscoveredDevice> discover(const std::vector<std::string>& prefixes,
                                        Log& log) noexcept {
   std::vector<DiscoveredDevice> devices;
   try {
+    const ptrdiff_t threads_before = thread_count();
     discover_all(prefixes, devices, log);
+    started_threads.store(thread_count() > threads_before);
   } catch (const std::exception& error) {
     log.push_back(std::string("discovery failed: ") + error.what());
   }

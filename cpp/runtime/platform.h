@@ -17,4 +17,8 @@ struct DiscoveredDevice {
 std::vector<DiscoveredDevice> discover(const std::vector<std::string>& prefixes,
                                        std::vector<std::string>& log) noexcept;
 
+// Whether drivers have started threads of their own while being asked for
+// their devices (PoCL does): these do not survive a fork().
+bool discovery_started_threads() noexcept;
+
 }  // namespace torch_opencl::runtime
