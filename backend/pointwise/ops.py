@@ -43,6 +43,7 @@ UNARY = (
     Pointwise("round.decimals_out", "round_decimals(self, decimals)", integral="self"),
     Pointwise("frac.out", "self - trunc(self)"),
     Pointwise("angle.out", "isnan(self) ? self : self < 0 ? REAL(3.14159265358979323846) : 0", stub="angle_stub", also=("angle",)),
+    Pointwise("conj_physical.out", "self", stub="conj_physical_stub"),
     Pointwise("bitwise_not.out", "~self", bool_="!self"),
     Pointwise("logical_not.out", "self == 0", stub="logical_not_stub"),
     Pointwise("isposinf.out", "self == INFINITY", integral="0"),
@@ -107,6 +108,7 @@ ACTIVATION = (
     # The meta function adds self twice.
     Pointwise("threshold.out", "self <= threshold ? value : other", inputs="self other", opinfo=_FUNCTIONAL + "threshold"),
     Pointwise("glu.out", "self * sigmoid(other)", inputs="self other", stub="glu_stub", opinfo=_FUNCTIONAL + "glu"),
+    Pointwise("glu_jvp", "self_tangent * sigmoid(gate) + glu * (gate_tangent - sigmoid(gate) * gate_tangent)", inputs="glu gate self_tangent gate_tangent", stub="glu_jvp_stub", opinfo=_FUNCTIONAL + "glu"),
     Pointwise("_prelu_kernel", "self > 0 ? self : weight * self", stub="prelu_stub", opinfo=_FUNCTIONAL + "prelu"),
 )  # fmt: skip
 
@@ -120,7 +122,7 @@ BINARY = (
     Pointwise("remainder.Tensor_out", "remainder_floor(self, other)"),
     Pointwise("fmod.Tensor_out", "fmod(self, other)", integral="remainder_trunc(self, other)"),
     Pointwise("pow.Tensor_Tensor_out", "power(self, exponent)"),
-    Pointwise("pow.Tensor_Scalar_out", "power(self, exponent)"),
+    Pointwise("pow.Tensor_Scalar_out", "power_scalar(self, exponent)"),
     Pointwise("maximum.out", "maximum_nan(self, other)", stub="maximum_stub", also=("clamp_min.Tensor_out",)),
     Pointwise("minimum.out", "minimum_nan(self, other)", stub="minimum_stub", also=("clamp_max.Tensor_out",)),
     Pointwise("fmax.out", "fmax(self, other)", integral="max(self, other)"),
@@ -139,8 +141,8 @@ BINARY = (
     Pointwise("bitwise_and.Tensor_out", "self & other"),
     Pointwise("bitwise_or.Tensor_out", "self | other"),
     Pointwise("bitwise_xor.Tensor_out", "self ^ other"),
-    Pointwise("bitwise_left_shift.Tensor_out", "shift_left(self, other)"),
-    Pointwise("bitwise_right_shift.Tensor_out", "shift_right(self, other)"),
+    Pointwise("bitwise_left_shift.Tensor_out", "shift_left(self, other)", stub="lshift_stub", also=("__lshift__.Tensor", "__lshift__.Scalar", "__ilshift__.Tensor", "__ilshift__.Scalar")),
+    Pointwise("bitwise_right_shift.Tensor_out", "shift_right(self, other)", stub="rshift_stub", also=("__rshift__.Tensor", "__rshift__.Scalar", "__irshift__.Tensor", "__irshift__.Scalar")),
 )  # fmt: skip
 
 COMPARISON = tuple(
@@ -207,7 +209,7 @@ BACKWARD = (
     Pointwise("hardshrink_backward.grad_input", "self < -lambd || self > lambd ? grad_out : 0", opinfo=_FUNCTIONAL + "hardshrink"),
     Pointwise("softshrink_backward.grad_input", "self < -lambd || self > lambd ? grad_output : 0", opinfo=_FUNCTIONAL + "softshrink"),
     Pointwise("logit_backward.grad_input", "logit_backward(grad_output, self, eps)", scalars="eps", stub="logit_backward_stub", opinfo="logit"),
-    # ATen's host function adds the two halves' derivative's factors.
+    # ATen's host function hands the sigmoid of the gate in, and out a half.
     Pointwise("glu_backward.grad_input", "(1 - gate) * gate * self * grad_output", inputs="gate self grad_output", stub="glu_backward_stub", function="glu_backward_cpu_out", opinfo=_FUNCTIONAL + "glu"),
     # ATen's CUDA form: it has no buffer.
     Pointwise("log_sigmoid_backward.grad_input", "grad_output * sigmoid(-self)", inputs="self grad_output", stub="log_sigmoid_backward_stub", function="log_sigmoid_backward_cuda_out", opinfo=_FUNCTIONAL + "logsigmoid"),

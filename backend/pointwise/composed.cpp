@@ -1,0 +1,43 @@
+// Ops whose device-generic host functions in ATen only call other ops.
+#include "../../cpp/aten/fallback.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/glu_backward_jvp_native.h>
+#include <ATen/ops/glu_backward_native.h>
+#include <ATen/ops/glu_backward_ops.h>
+#include <ATen/ops/hardtanh_native.h>
+#include <ATen/ops/hardtanh_ops.h>
+#include <ATen/ops/isnan_native.h>
+#include <ATen/ops/isnan_ops.h>
+#include <ATen/ops/remainder_native.h>
+#include <ATen/ops/rsub_native.h>
+#include <ATen/ops/rsub_ops.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+
+using aten::WithFallback;
+using at::Scalar;
+using at::Tensor;
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("glu_backward",
+         &WithFallback<at::_ops::glu_backward,
+                       &at::native::glu_backward_cpu>::call);
+  m.impl("glu_backward_jvp", TORCH_FN(at::native::glu_backward_jvp));
+  m.impl("hardtanh",
+         &WithFallback<at::_ops::hardtanh, &at::native::hardtanh>::call);
+  m.impl("hardtanh_",
+         &WithFallback<at::_ops::hardtanh_, &at::native::hardtanh_>::call);
+  m.impl("hardtanh.out",
+         &WithFallback<at::_ops::hardtanh_out, &at::native::hardtanh_out>::call);
+  m.impl("isnan", &WithFallback<at::_ops::isnan, &at::native::isnan>::call);
+  m.impl("remainder.Scalar_Tensor",
+         static_cast<Tensor (*)(const Scalar&, const Tensor&)>(
+             &at::native::remainder));
+  constexpr auto rsub = static_cast<Tensor (*)(
+      const Tensor&, const Tensor&, const Scalar&)>(&at::native::rsub);
+  m.impl("rsub.Tensor", &WithFallback<at::_ops::rsub_Tensor, rsub>::call);
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,66 @@
+// Pointwise ops with two outputs: one run of the engine for each.
+#include "../../cpp/aten/launch.h"
+#include "pointwise.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Activation.h>
+#include <ATen/native/UnaryOps.h>
+#include <ATen/ops/_prelu_kernel_backward_native.h>
+#include <ATen/ops/frexp_native.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+constexpr const char* kPreluInputs = "self weight grad_output";
+constexpr PointwiseOp kPreluGradSelf{
+    "prelu_grad_self", "self > 0 ? grad_output : weight * grad_output",
+    "", "", kPreluInputs, "", false};
+constexpr PointwiseOp kPreluGradWeight{
+    "prelu_grad_weight", "self > 0 ? 0 : self * grad_output",
+    "", "", kPreluInputs, "", false};
+
+constexpr PointwiseOp kFrexpMantissa{
+    "frexp_mantissa", "frexp_mantissa(self)", "", "", "self", "", true};
+constexpr PointwiseOp kFrexpExponent{
+    "frexp_exponent", "frexp_exponent(self)", "", "", "self", "", true};
+
+void run(const at::TensorIteratorBase& iter, int output, const PointwiseOp& op) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).resize_outputs(false);
+  config.add_output(iter.tensor(output));
+  for (int i = iter.noutputs(); i < iter.ntensors(); ++i) {
+    config.add_const_input(iter.tensor(i));
+  }
+  auto single = config.build();
+  pointwise(single, op, {});
+}
+
+void prelu_backward(at::TensorIterator& iter) {
+  run(iter, 0, kPreluGradSelf);
+  run(iter, 1, kPreluGradWeight);
+}
+
+void frexp(at::TensorIteratorBase& iter) {
+  // The exponent first: the mantissa may be written over the input.
+  run(iter, 1, kFrexpExponent);
+  run(iter, 0, kFrexpMantissa);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_prelu_kernel_backward",
+         TORCH_FN(at::native::_prelu_kernel_backward));
+  m.impl("frexp.Tensor_out", TORCH_FN(at::native::frexp_out));
+}
+
+}  // namespace torch_opencl::ops
+
+namespace at::native {
+
+REGISTER_PRIVATEUSE1_DISPATCH(prelu_backward_stub,
+                              &torch_opencl::ops::prelu_backward)
+REGISTER_PRIVATEUSE1_DISPATCH(frexp_stub, &torch_opencl::ops::frexp)
+
+}  // namespace at::native
