@@ -1,5 +1,5 @@
 // Ops whose device-generic host functions in ATen only call other ops.
-#include "../../cpp/aten/fallback.h"
+#include "../../cpp/aten/structured.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/glu_backward_jvp_native.h>
@@ -9,6 +9,10 @@
 #include <ATen/ops/hardtanh_ops.h>
 #include <ATen/ops/isnan_native.h>
 #include <ATen/ops/isnan_ops.h>
+#include <ATen/ops/pow_native.h>
+#include <ATen/ops/pow_ops.h>
+#include <ATen/ops/relu_native.h>
+#include <ATen/ops/relu_ops.h>
 #include <ATen/ops/remainder_native.h>
 #include <ATen/ops/rsub_native.h>
 #include <ATen/ops/rsub_ops.h>
@@ -32,6 +36,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("hardtanh.out",
          &WithFallback<at::_ops::hardtanh_out, &at::native::hardtanh_out>::call);
   m.impl("isnan", &WithFallback<at::_ops::isnan, &at::native::isnan>::call);
+  aten::structured<at::native::structured_pow_Scalar_out,
+                   at::_ops::pow_Scalar_out>(m);
+  m.impl("relu", &WithFallback<at::_ops::relu, &at::native::relu>::call);
+  m.impl("relu_", &WithFallback<at::_ops::relu_, &at::native::relu_>::call);
   m.impl("remainder.Scalar_Tensor",
          static_cast<Tensor (*)(const Scalar&, const Tensor&)>(
              &at::native::remainder));

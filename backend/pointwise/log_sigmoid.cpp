@@ -1,11 +1,10 @@
-// log_sigmoid, in ATen's CUDA form: the buffer stays empty.
+// log_sigmoid. Its buffer stays empty: it serves ATen's CPU kernels alone.
 #include "../../cpp/aten/launch.h"
 #include "pointwise.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/log_sigmoid_backward_native.h>
 #include <torch/library.h>
 
 #include <tuple>
@@ -17,6 +16,13 @@ using at::Tensor;
 
 constexpr PointwiseOp kLogSigmoid{
     "log_sigmoid", "log_sigmoid(self)", "", "", "self", "", true};
+constexpr PointwiseOp kLogSigmoidBackward{"log_sigmoid_backward",
+                                          "grad_output * sigmoid(-self)",
+                                          "",
+                                          "",
+                                          "self grad_output",
+                                          "",
+                                          true};
 
 std::tuple<Tensor&, Tensor&> log_sigmoid_forward_output(const Tensor& self,
                                                         Tensor& output,
@@ -36,14 +42,35 @@ std::tuple<Tensor, Tensor> log_sigmoid_forward(const Tensor& self) {
   return {output, buffer};
 }
 
+Tensor& log_sigmoid_backward_grad_input(const Tensor& grad_output,
+                                        const Tensor& self,
+                                        const Tensor& /*buffer*/,
+                                        Tensor& grad_input) {
+  auto iter = at::TensorIteratorConfig()
+                  .add_output(grad_input)
+                  .add_const_input(self)
+                  .add_const_input(grad_output)
+                  .build();
+  pointwise(iter, kLogSigmoidBackward, {});
+  return grad_input;
+}
+
+Tensor log_sigmoid_backward(const Tensor& grad_output,
+                            const Tensor& self,
+                            const Tensor& buffer) {
+  Tensor grad_input = at::empty_like(grad_output);
+  log_sigmoid_backward_grad_input(grad_output, self, buffer, grad_input);
+  return grad_input;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("log_sigmoid_forward", TORCH_FN(log_sigmoid_forward));
   m.impl("log_sigmoid_forward.output", TORCH_FN(log_sigmoid_forward_output));
-  // The out variant and the stub's kernel are in the table.
-  m.impl("log_sigmoid_backward",
-         TORCH_FN(at::native::log_sigmoid_backward_cuda));
+  m.impl("log_sigmoid_backward", TORCH_FN(log_sigmoid_backward));
+  m.impl("log_sigmoid_backward.grad_input",
+         TORCH_FN(log_sigmoid_backward_grad_input));
 }
 
 }  // namespace torch_opencl::ops

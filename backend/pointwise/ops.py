@@ -211,8 +211,6 @@ BACKWARD = (
     Pointwise("logit_backward.grad_input", "logit_backward(grad_output, self, eps)", scalars="eps", stub="logit_backward_stub", opinfo="logit"),
     # ATen's host function hands the sigmoid of the gate in, and out a half.
     Pointwise("glu_backward.grad_input", "(1 - gate) * gate * self * grad_output", inputs="gate self grad_output", stub="glu_backward_stub", function="glu_backward_cpu_out", opinfo=_FUNCTIONAL + "glu"),
-    # ATen's CUDA form: it has no buffer.
-    Pointwise("log_sigmoid_backward.grad_input", "grad_output * sigmoid(-self)", inputs="self grad_output", stub="log_sigmoid_backward_stub", function="log_sigmoid_backward_cuda_out", opinfo=_FUNCTIONAL + "logsigmoid"),
 )  # fmt: skip
 
 POINTWISE: tuple[Pointwise, ...] = (

@@ -56,7 +56,7 @@ class Overload:
     @property
     def header(self) -> str:
         """Start of the names of its headers."""
-        return f"ATen/ops/{self.base.removesuffix('_')}"
+        return f"ATen/ops/{_header_stem(self.base)}"
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -74,8 +74,7 @@ class Torch:
         self._include = Path(directory) / "include"
 
     def _read(self, base: str, suffix: str) -> str:
-        # In-place variants are declared with their functional one.
-        path = self._include / f"ATen/ops/{base.removesuffix('_')}_{suffix}.h"
+        path = self._include / f"ATen/ops/{_header_stem(base)}_{suffix}.h"
         return path.read_text() if path.exists() else ""
 
     def overload(self, name: str) -> Overload:
@@ -181,6 +180,12 @@ class Torch:
             parameters = type_.partition("*)")[2].strip()[1:-1]
             return f"ATen/native/{header}", len(_split(parameters)) - 1
         raise SchemaError(f"torch has no DispatchStub {name}")
+
+
+def _header_stem(base: str) -> str:
+    """In-place variants are declared with their functional one."""
+    dunder = re.fullmatch(r"__i?(\w+)__", base)
+    return dunder[1] if dunder else base.removesuffix("_")
 
 
 def _split(parameters: str) -> list[str]:
