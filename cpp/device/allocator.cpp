@@ -19,11 +19,12 @@ using Counter = runtime::AllocatorStatistics::Counter;
 using c10::CachingAllocator::StatArray;
 using c10::CachingAllocator::StatType;
 
+bool is_profiled() {
+  return c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) !=
+         nullptr;
+}
+
 void report_to_profiler(void* address, int64_t bytes, int device_index) {
-  if (c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) ==
-      nullptr) {
-    return;
-  }
   const auto statistics = runtime::allocator(device_index).statistics();
   c10::reportMemoryUsageToProfiler(
       address,
@@ -42,9 +43,13 @@ void free_block(void* address) {
   try {
     const int device_index = runtime::locate(address).device_index;
     auto& blocks = runtime::allocator(device_index);
-    const auto bytes = static_cast<int64_t>(blocks.block_size(address));
-    blocks.free(address);
-    report_to_profiler(address, -bytes, device_index);
+    if (is_profiled()) {
+      const auto bytes = static_cast<int64_t>(blocks.block_size(address));
+      blocks.free(address);
+      report_to_profiler(address, -bytes, device_index);
+    } else {
+      blocks.free(address);
+    }
   } catch (const std::exception& error) {
     TORCH_WARN("opencl: freeing a block failed: ", error.what());
   }
@@ -73,17 +78,17 @@ struct Allocator final : c10::DeviceAllocator {
     void* address = nullptr;
     if (bytes > 0) {
       mark_used();
+      auto& blocks = runtime::allocator(device_index);
       try {
-        address = runtime::allocator(device_index)
-                      .allocate(bytes, current_stream_id(device_index));
+        address = blocks.allocate(bytes, current_stream_id(device_index));
       } catch (const runtime::OutOfMemoryError& error) {
         TORCH_CHECK_WITH(OutOfMemoryError, false, error.what());
       }
-      report_to_profiler(
-          address,
-          static_cast<int64_t>(
-              runtime::allocator(device_index).block_size(address)),
-          device_index);
+      if (is_profiled()) {
+        report_to_profiler(address,
+                           static_cast<int64_t>(blocks.block_size(address)),
+                           device_index);
+      }
     }
     return {address, address, &free_block, device};
   }

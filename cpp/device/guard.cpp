@@ -118,9 +118,9 @@ void GuardImpl::record(void** event,
                        c10::EventFlag flag) const {
   TORCH_CHECK(device_index == -1 || device_index == stream.device_index(),
               "Event device index ",
-              device_index,
+              int{device_index},  // an int8_t would print as a character
               " does not match recording stream's device index ",
-              stream.device_index(),
+              int{stream.device_index()},
               ".");
   runtime::Event marker = queue_of(stream).record();
   if (*event == nullptr) {

@@ -31,8 +31,7 @@ _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor",
-    f"roi_align(Tensor input, Tensor rois, {_POOLED}, int sampling_ratio, "
-    "bool aligned) -> Tensor",
+    f"roi_align(Tensor input, Tensor rois, {_POOLED}, int sampling_ratio, bool aligned) -> Tensor",
     "qroi_align(Tensor input, Tensor rois, float input_scale, "
     "int input_zero_point, float rois_scale, int rois_zero_point, "
     f"{_POOLED}, int sampling_ratio, bool aligned) -> Tensor",
@@ -41,8 +40,7 @@ _SCHEMAS = (
     f"roi_pool(Tensor input, Tensor rois, {_POOLED}) -> (Tensor, Tensor)",
     f"_roi_pool_backward(Tensor grad, Tensor rois, Tensor argmax, {_POOLED}, "
     f"{_IMAGE_SIZE}) -> Tensor",
-    f"ps_roi_align(Tensor input, Tensor rois, {_POOLED}, int sampling_ratio) "
-    "-> (Tensor, Tensor)",
+    f"ps_roi_align(Tensor input, Tensor rois, {_POOLED}, int sampling_ratio) -> (Tensor, Tensor)",
     "_ps_roi_align_backward(Tensor grad, Tensor rois, Tensor channel_mapping, "
     f"{_POOLED}, int sampling_ratio, {_IMAGE_SIZE}) -> Tensor",
     f"ps_roi_pool(Tensor input, Tensor rois, {_POOLED}) -> (Tensor, Tensor)",

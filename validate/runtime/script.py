@@ -10,13 +10,11 @@ import textwrap
 import torch
 
 
-def run_script(code: str, device: torch.device | None = None, **environment: str) -> str:
-    """Standard output of ``code``, in which DEVICE is the name of ``device``.
-    The test fails with the output where the process does not end well."""
-    # Forking a process with threads is what is tested; 3.12 warns of it.
-    prologue = f"import torch\nimport torch_opencl\nDEVICE = {str(device)!r}\n"
+def run_python(code: str, **environment: str) -> str:
+    """Standard output of ``code``. The test fails with all output where the
+    process does not end well."""
     process = subprocess.run(
-        [sys.executable, "-c", prologue + textwrap.dedent(code)],
+        [sys.executable, "-c", code],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -25,3 +23,10 @@ def run_script(code: str, device: torch.device | None = None, **environment: str
     report = f"{process.stdout}\n{process.stderr}"
     assert process.returncode == 0, f"exit status {process.returncode}\n{report}"
     return process.stdout
+
+
+def run_script(code: str, device: torch.device | None = None, **environment: str) -> str:
+    """The same with torch and torch_opencl imported; DEVICE is the name of
+    ``device``."""
+    prologue = f"import torch\nimport torch_opencl\nDEVICE = {str(device)!r}\n"
+    return run_python(prologue + textwrap.dedent(code), **environment)

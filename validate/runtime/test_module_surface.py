@@ -1,6 +1,6 @@
 import pytest
 import torch
-from script import run_script
+from script import run_python, run_script
 
 
 def test_module_is_registered():
@@ -111,6 +111,11 @@ def test_amp_surface(device):
         assert torch.is_autocast_enabled("opencl")
         assert torch.get_autocast_dtype("opencl") == torch.bfloat16
     assert torch.opencl.is_bf16_supported()
+    with torch.autocast("opencl"):
+        half = torch.ones(3, device=device, dtype=torch.float16)
+        assert torch.exp(half).dtype == torch.float32
+        with pytest.raises(RuntimeError, match="unsafe to autocast"):
+            torch.nn.functional.binary_cross_entropy(half, half)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +160,27 @@ def test_without_a_device():
     assert output.split() == ["True", "RuntimeError"] * 4
 
 
+def test_import_order_does_not_matter():
+    for code in ("import torch_opencl, torch", "import torch, torch_opencl"):
+        code += "\nprint(torch.device('opencl'), torch.opencl.device_count() > 0)"
+        assert run_python(code).split() == ["opencl", "True"]
+
+
+def test_another_backend_is_explained_and_breaks_nothing():
+    output = run_python(
+        """
+import torch, warnings
+torch.utils.rename_privateuse1_backend("other")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch_opencl
+print(len(caught), "'other' has taken it" in str(caught[0].message), torch.ones(2).sum())
+""",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert output.split() == ["1", "True", "tensor(2.)"]
+
+
 def test_seeding_before_the_first_use(device):
     output = run_script(
         """
@@ -188,7 +214,7 @@ def test_process_ends_cleanly_after_backward(device, attempt):
 
 
 def test_dlpack(device):
-    x = torch.arange(4.0, device=device)
+    x = torch.arange(4.0).to(device)
     kind, index = x.__dlpack_device__()
     assert (int(kind), index) == (12, device.index)
     y = torch.from_dlpack(torch.utils.dlpack.to_dlpack(x))

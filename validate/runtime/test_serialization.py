@@ -114,7 +114,7 @@ def test_sending_to_another_process(device):
         from multiprocessing.reduction import ForkingPickler
         import pickle
 
-        x = torch.arange(6.0, device=DEVICE)
+        x = torch.arange(6.0).to(DEVICE)
         parameter = torch.nn.Parameter(x[::2])
         for value in (x, parameter):
             received = pickle.loads(ForkingPickler.dumps(value))
@@ -133,7 +133,7 @@ def test_sending_to_another_process(device):
 
 
 def test_storage_methods(device):
-    storage = torch.arange(4.0, device=device).untyped_storage()
+    storage = torch.arange(4.0).to(device).untyped_storage()
     assert storage.is_opencl
     assert storage.cpu().device.type == "cpu"
     storage.resize_(32)

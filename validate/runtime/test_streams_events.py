@@ -86,6 +86,24 @@ def test_event_life_cycle(device):
     assert side.query()
 
 
+def test_events_order_two_devices(device):
+    count = torch.opencl.device_count()
+    if count < 2:
+        pytest.skip("one device")
+    other = torch.device("opencl", (device.index + 1) % count)
+    x = torch.ones(1 << 20, device=device)
+    for _ in range(10):
+        x.add_(1.0)
+    event = torch.opencl.current_stream().record_event()
+    torch.opencl.current_stream(other).wait_event(event)
+    assert event.query()
+    y = x.to(other)
+    assert y.device == other
+    assert y[-1].item() == 11.0
+    with pytest.raises(RuntimeError, match="does not match recording stream"):
+        event.record(torch.opencl.current_stream(other))
+
+
 def test_elapsed_time(device):
     x = torch.ones(1 << 20, device=device)
     start, end = (torch.opencl.Event(enable_timing=True) for _ in range(2))
