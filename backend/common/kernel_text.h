@@ -35,6 +35,12 @@ struct ScalarArgument {
   size_t size;
 };
 ScalarArgument scalar_argument(const at::Scalar& value, at::ScalarType compute);
+// Lets launch() take one.
+inline void bind_argument(cl_kernel kernel,
+                          cl_uint& index,
+                          const ScalarArgument& value) {
+  runtime::bind_bytes(kernel, index, value.bytes.data(), value.size);
+}
 at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand);
 
 // Kernels take the sizes and each operand's strides as one 16-component vector.
@@ -63,10 +69,8 @@ class ArgumentBinder {
   explicit ArgumentBinder(runtime::Kernel& kernel) : kernel_(kernel.handle) {}
   template <class T>
   void add(const T& value) {
-    runtime::bind_argument(kernel_, index_, value);
-  }
-  void add(const ScalarArgument& value) {
-    runtime::bind_bytes(kernel_, index_, value.bytes.data(), value.size);
+    using runtime::bind_argument;
+    bind_argument(kernel_, index_, value);
   }
 
  private:

@@ -1,0 +1,261 @@
+// Matrix multiplication over packed panels: out = alpha * A B + beta * self.
+//
+// cpu-class: one work-item computes a tile of ROWS x COLUMNS outputs in
+// registers (COLUMNS / 16 vectors a row), with neither local memory nor
+// barriers. gpu-class: a work-group of 16 x 16 computes 64 x 64 outputs, 4 x 4
+// a work-item, from tiles staged in local memory. Sums run over k in order, so
+// results are the same at every run.
+
+#include "types.clh"
+#include "gemm.clh"
+
+// One work-item: a panel's share of DEPTH_BLOCK depths.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void pack_panels_cpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
+                     const int rows, const int depth, LEVELS(row), LEVELS(depth),
+                     const index_t batch_stride) {
+  const int panel = get_global_id(0);
+  const int begin = get_global_id(1) * DEPTH_BLOCK;
+  const int end = min(depth, begin + DEPTH_BLOCK);
+  const size_t batch = get_global_id(2);
+  const global storage_t *in = POINTER(source) + batch * batch_stride;
+  global compute_t *out = POINTER(panels) +
+      ((batch * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + begin) * WIDTH;
+  const int first = panel * WIDTH;
+  const int width = min(WIDTH, rows - first);
+  index_t offsets[WIDTH];
+  for (int l = 0; l < WIDTH; ++l) {
+    offsets[l] = LEVEL_OFFSET(row, min(first + l, rows - 1));
+  }
+  const int is_dense = width == WIDTH && row_stride == 1 &&
+                       first / row_size == (first + WIDTH - 1) / row_size;
+  int outer = begin / depth_size;
+  int inner = begin % depth_size;
+  for (int k = begin; k < end; ++k) {
+    const index_t at = outer * depth_outer_stride + inner * depth_stride;
+    if (is_dense) {
+      const global storage_t *line = in + offsets[0] + at;
+      for (int l = 0; l < WIDTH; ++l) {
+        out[l] = LOAD(line, l);
+      }
+    } else {
+      for (int l = 0; l < WIDTH; ++l) {
+        out[l] = l < width ? LOAD(in, offsets[l] + at) : 0;
+      }
+    }
+    out += WIDTH;
+    if (++inner == depth_size) {
+      inner = 0;
+      ++outer;
+    }
+  }
+}
+
+// One work-item: one element of a panel.
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void pack_panels_gpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
+                     const int rows, const int depth, LEVELS(row), LEVELS(depth),
+                     const index_t batch_stride) {
+  const int lane = get_global_id(0) % WIDTH;
+  const int k = get_global_id(0) / WIDTH;
+  if (k >= depth) {
+    return;
+  }
+  const int panel = get_global_id(1);
+  const size_t batch = get_global_id(2);
+  const int row = panel * WIDTH + lane;
+  compute_t value = 0;
+  if (row < rows) {
+    value = LOAD(POINTER(source) + batch * batch_stride,
+                 LEVEL_OFFSET(row, row) + LEVEL_OFFSET(depth, k));
+  }
+  POINTER(panels)[((batch * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + k) * WIDTH + lane] =
+      value;
+}
+
+// Columns of `out` have two levels, so that images of a batch follow each
+// other in one product.
+#define GEMM_PARAMETERS                                                       \
+  CONST_TENSOR(compute_t, left), CONST_TENSOR(compute_t, right),              \
+      TENSOR(storage_t, out), CONST_TENSOR(storage_t, self), const int rows,  \
+      const int columns, const int depth, const index_t row_stride,           \
+      LEVELS(column), const index_t batch_stride,                             \
+      const index_t self_row_stride, const index_t self_column_stride,        \
+      const index_t self_batch_stride, const compute_t alpha, const compute_t beta
+
+#define WRITE(value, row, column, out_at)                                      \
+  {                                                                            \
+    compute_t result = alpha * (value);                                        \
+    if (beta != 0) {                                                           \
+      result += beta * LOAD(base, (row) * self_row_stride +                    \
+                                      (column) * self_column_stride);          \
+    }                                                                          \
+    STORE(target, out_at, result);                                             \
+  }
+
+#if !defined(IS_INTEGRAL) && !defined(IS_GPU)
+#define VECTORS (COLUMNS / 16)
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void gemm_cpu(GEMM_PARAMETERS) {
+  const int row_tile = get_global_id(0);
+  const int column_tile = get_global_id(1);
+  const size_t batch = get_global_id(2);
+  const global compute_t *a = POINTER(left) +
+      (batch * ((rows + ROWS - 1) / ROWS) + row_tile) * depth * ROWS;
+  const global compute_t *b = POINTER(right) +
+      (batch * ((columns + COLUMNS - 1) / COLUMNS) + column_tile) * depth * COLUMNS;
+  global storage_t *target = POINTER(out) + batch * batch_stride;
+  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
+
+  VECTOR sums[ROWS][VECTORS];
+#pragma unroll
+  for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+    for (int j = 0; j < VECTORS; ++j) {
+      sums[i][j] = 0;
+    }
+  }
+  for (int k = 0; k < depth; ++k) {
+    VECTOR line[VECTORS];
+#pragma unroll
+    for (int j = 0; j < VECTORS; ++j) {
+      line[j] = vload16(j, b);
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+      const VECTOR factor = a[i];
+#pragma unroll
+      for (int j = 0; j < VECTORS; ++j) {
+        sums[i][j] = fma(factor, line[j], sums[i][j]);
+      }
+    }
+    a += ROWS;
+    b += COLUMNS;
+  }
+
+  const int first_column = column_tile * COLUMNS;
+  const int width = min(COLUMNS, columns - first_column);
+  const int is_dense = column_stride == 1 &&
+      first_column / column_size == (first_column + width - 1) / column_size;
+  const index_t first_at = LEVEL_OFFSET(column, first_column);
+#pragma unroll
+  for (int i = 0; i < ROWS; ++i) {
+    const int row = row_tile * ROWS + i;
+    if (row < rows) {
+      compute_t values[COLUMNS];
+#pragma unroll
+      for (int j = 0; j < VECTORS; ++j) {
+        vstore16(sums[i][j], j, values);
+      }
+      if (is_dense) {
+        const index_t line_at = row * row_stride + first_at;
+        for (int l = 0; l < width; ++l) {
+          WRITE(values[l], row, first_column + l, line_at + l)
+        }
+      } else {
+        for (int l = 0; l < width; ++l) {
+          WRITE(values[l], row, first_column + l,
+                row * row_stride + LEVEL_OFFSET(column, first_column + l))
+        }
+      }
+    }
+  }
+}
+
+#endif
+
+#ifdef IS_GPU
+// A tile is 64 x 64; both operands' panels are 64 wide.
+#define TILE 64
+#define STEP 16
+
+kernel __attribute__((reqd_work_group_size(16, 16, 1)))
+void gemm_gpu(GEMM_PARAMETERS) {
+  local compute_t left_tile[STEP][TILE];
+  local compute_t right_tile[STEP][TILE];
+  const int x = get_local_id(0);
+  const int y = get_local_id(1);
+  const int lane = y * 16 + x;
+  const int row_tile = get_group_id(1);
+  const int column_tile = get_group_id(0);
+  const size_t batch = get_global_id(2);
+  const global compute_t *a = POINTER(left) +
+      (batch * ((rows + TILE - 1) / TILE) + row_tile) * depth * TILE;
+  const global compute_t *b = POINTER(right) +
+      (batch * ((columns + TILE - 1) / TILE) + column_tile) * depth * TILE;
+  global storage_t *target = POINTER(out) + batch * batch_stride;
+  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
+
+  compute_t sums[4][4];
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      sums[i][j] = 0;
+    }
+  }
+  for (int start = 0; start < depth; start += STEP) {
+    for (int e = lane; e < STEP * TILE; e += 256) {
+      const int k = start + e / TILE;
+      left_tile[e / TILE][e % TILE] = k < depth ? a[(size_t)k * TILE + e % TILE] : 0;
+      right_tile[e / TILE][e % TILE] = k < depth ? b[(size_t)k * TILE + e % TILE] : 0;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int k = 0; k < STEP; ++k) {
+      compute_t factors[4];
+      compute_t line[4];
+      for (int i = 0; i < 4; ++i) {
+        factors[i] = left_tile[k][y * 4 + i];
+        line[i] = right_tile[k][x + i * 16];
+      }
+      for (int i = 0; i < 4; ++i) {
+        for (int j = 0; j < 4; ++j) {
+          sums[i][j] = fma(factors[i], line[j], sums[i][j]);
+        }
+      }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const int row = row_tile * TILE + y * 4 + i;
+    for (int j = 0; j < 4; ++j) {
+      const int column = column_tile * TILE + x + j * 16;
+      if (row < rows && column < columns) {
+        WRITE(sums[i][j], row, column,
+              row * row_stride + LEVEL_OFFSET(column, column))
+      }
+    }
+  }
+}
+#endif
+
+// Any dtype and strides, one output a work-item: for integers, whose products
+// are rare.
+kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+void gemm_strided(CONST_TENSOR(storage_t, left), CONST_TENSOR(storage_t, right),
+                  TENSOR(storage_t, out), CONST_TENSOR(storage_t, self),
+                  const int rows, const int columns, const int depth,
+                  const index_t left_row_stride, const index_t left_depth_stride,
+                  const index_t left_batch_stride, const index_t right_depth_stride,
+                  const index_t right_column_stride, const index_t right_batch_stride,
+                  const index_t row_stride, const index_t column_stride,
+                  const index_t batch_stride, const index_t self_row_stride,
+                  const index_t self_column_stride, const index_t self_batch_stride,
+                  const compute_t alpha, const compute_t beta) {
+  const int column = get_global_id(0);
+  const int row = get_global_id(1);
+  const size_t batch = get_global_id(2);
+  if (column >= columns) {
+    return;
+  }
+  const global storage_t *a =
+      POINTER(left) + batch * left_batch_stride + row * left_row_stride;
+  const global storage_t *b =
+      POINTER(right) + batch * right_batch_stride + column * right_column_stride;
+  global storage_t *target = POINTER(out) + batch * batch_stride;
+  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
+  compute_t sum = 0;
+  for (int k = 0; k < depth; ++k) {
+    sum += LOAD(a, k * left_depth_stride) * LOAD(b, k * right_depth_stride);
+  }
+  WRITE(sum, row, column, row * row_stride + column * column_stride)
+}

@@ -1,0 +1,252 @@
+// mm, addmm, bmm, baddbmm, addmv, dot: any strides, alpha and beta.
+#include "../../cpp/aten/solver.h"
+#include "../../cpp/aten/structured.h"
+#include "kernel_sources.h"
+#include "packed.h"
+
+#include <ATen/ops/addmm_meta.h>
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/addmv_meta.h>
+#include <ATen/ops/addmv_ops.h>
+#include <ATen/ops/baddbmm_meta.h>
+#include <ATen/ops/baddbmm_ops.h>
+#include <ATen/ops/bmm_meta.h>
+#include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/dot_ops.h>
+#include <ATen/ops/mm_meta.h>
+#include <ATen/ops/mm_ops.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/vdot_ops.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Scalar;
+using at::Tensor;
+
+struct GemmProblem {
+  Product product;
+  at::ScalarType dtype;
+  bool is_large;
+};
+
+// Three-dimensional; `self` is expanded to the output's sizes.
+struct GemmArguments {
+  const Tensor& left;
+  const Tensor& right;
+  const Tensor& out;
+  const Tensor& self;
+  const Scalar& alpha;
+  const Scalar& beta;
+};
+
+Addend addend_of(const GemmArguments& a) {
+  return {arg(a.self),
+          a.self.stride(1),
+          a.self.stride(2),
+          a.self.stride(0),
+          a.alpha,
+          a.beta};
+}
+
+void run_packed(const GemmProblem& problem, const GemmArguments& a) {
+  const Product& p = problem.product;
+  const Tile tile = tile_of(a.out);
+  const Operand left{arg(a.left),
+                     level(p.rows, a.left.stride(1)),
+                     level(p.depth, a.left.stride(2)),
+                     a.left.stride(0)};
+  const Operand right{arg(a.right),
+                      level(p.columns, a.right.stride(2)),
+                      level(p.depth, a.right.stride(1)),
+                      a.right.stride(0)};
+  const Tensor left_panels = pack(
+      a.out, left, p.batch, p.rows, p.depth, tile.rows, problem.is_large);
+  const Tensor right_panels = pack(
+      a.out, right, p.batch, p.columns, p.depth, tile.columns, problem.is_large);
+  const Output output{arg(a.out),
+                      a.out.stride(1),
+                      level(p.columns, a.out.stride(2)),
+                      a.out.stride(0)};
+  multiply(a.out,
+           p,
+           left_panels,
+           right_panels,
+           output,
+           addend_of(a),
+           problem.is_large);
+}
+
+void run_strided(const GemmProblem& problem, const GemmArguments& a) {
+  const Product& p = problem.product;
+  const at::ScalarType compute = compute_type(problem.dtype);
+  const auto stride = [&problem](int64_t value) {
+    return index_argument(value, problem.is_large);
+  };
+  launch(a.out,
+         sources::gemm,
+         "gemm_strided",
+         {{"DTYPE", dtype_of(a.out)},
+          {"IS_INTEGRAL", 1},
+          {"IS_LARGE", problem.is_large}},
+         range(p.columns, p.rows, p.batch, 16, 1, 1),
+         arg(a.left),
+         arg(a.right),
+         arg(a.out),
+         arg(a.self),
+         static_cast<int32_t>(p.rows),
+         static_cast<int32_t>(p.columns),
+         static_cast<int32_t>(p.depth),
+         stride(a.left.stride(1)),
+         stride(a.left.stride(2)),
+         stride(a.left.stride(0)),
+         stride(a.right.stride(1)),
+         stride(a.right.stride(2)),
+         stride(a.right.stride(0)),
+         stride(a.out.stride(1)),
+         stride(a.out.stride(2)),
+         stride(a.out.stride(0)),
+         stride(a.self.stride(1)),
+         stride(a.self.stride(2)),
+         stride(a.self.stride(0)),
+         scalar_argument(a.alpha, compute),
+         scalar_argument(a.beta, compute));
+}
+
+using GemmSolver = Solver<GemmProblem, GemmArguments>;
+
+constexpr GemmSolver kSolvers[] = {
+    {"packed",
+     [](const GemmProblem& problem, const runtime::DeviceInfo&) {
+       return at::isFloatingType(problem.dtype);
+     },
+     run_packed},
+    {"strided",
+     [](const GemmProblem&, const runtime::DeviceInfo&) { return true; },
+     run_strided},
+};
+
+void gemm(const Tensor& left,
+          const Tensor& right,
+          const Tensor& self,
+          const Scalar& beta,
+          const Scalar& alpha,
+          const Tensor& out) {
+  if (out.numel() == 0) {
+    return;
+  }
+  const GemmProblem problem{
+      {out.size(0), out.size(1), out.size(2), left.size(2)},
+      out.scalar_type(),
+      needs_long_index({left, right, self, out})};
+  const GemmArguments arguments{left, right, out, self, alpha, beta};
+  select<GemmProblem, GemmArguments>(
+      kSolvers, problem, aten::device_of(out).info())
+      .run(problem, arguments);
+}
+
+void gemm_2d(const Tensor& left,
+             const Tensor& right,
+             const Tensor& self,
+             const Scalar& beta,
+             const Scalar& alpha,
+             const Tensor& out) {
+  gemm(left.unsqueeze(0),
+       right.unsqueeze(0),
+       self.unsqueeze(0),
+       beta,
+       alpha,
+       out.unsqueeze(0));
+}
+
+struct mm_out : at::meta::structured_mm {
+  void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) {
+    gemm_2d(self, mat2, out, 0, 1, out);
+  }
+};
+
+struct addmm_out : at::meta::structured_addmm {
+  void impl(const Tensor& self,
+            const Tensor& mat1,
+            const Tensor& mat2,
+            const Scalar& beta,
+            const Scalar& alpha,
+            const Tensor& out) {
+    gemm_2d(mat1, mat2, self.expand(out.sizes()), beta, alpha, out);
+  }
+};
+
+struct bmm_out : at::meta::structured_bmm {
+  void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) {
+    gemm(self, mat2, out, 0, 1, out);
+  }
+};
+
+struct baddbmm_out : at::meta::structured_baddbmm {
+  void impl(const Tensor& self,
+            const Tensor& batch1,
+            const Tensor& batch2,
+            const Scalar& beta,
+            const Scalar& alpha,
+            const Tensor& out) {
+    gemm(batch1, batch2, self.expand(out.sizes()), beta, alpha, out);
+  }
+};
+
+struct addmv_out : at::meta::structured_addmv {
+  void impl(const Tensor& self,
+            const Tensor& mat,
+            const Tensor& vec,
+            const Scalar& beta,
+            const Scalar& alpha,
+            const Tensor& out) {
+    gemm_2d(mat,
+            vec.unsqueeze(1),
+            self.expand(out.sizes()).unsqueeze(1),
+            beta,
+            alpha,
+            out.unsqueeze(1));
+  }
+};
+
+Tensor dot(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.dim() == 1 && other.dim() == 1,
+              "1D tensors expected, but got ",
+              self.dim(),
+              "D and ",
+              other.dim(),
+              "D tensors");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(),
+              "dot : expected both vectors to have same dtype, but found ",
+              self.scalar_type(),
+              " and ",
+              other.scalar_type());
+  TORCH_CHECK(self.numel() == other.numel(),
+              "inconsistent tensor size, expected tensor [",
+              self.numel(),
+              "] and src [",
+              other.numel(),
+              "] to have the same number of elements, but got ",
+              self.numel(),
+              " and ",
+              other.numel(),
+              " elements respectively");
+  return at::sum(at::mul(self, other), self.scalar_type());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<mm_out, at::_ops::mm_out>(m);
+  structured<mm_out, at::_ops::mm>(m);
+  structured<addmm_out, at::_ops::addmm_out>(m);
+  structured<bmm_out, at::_ops::bmm_out>(m);
+  structured<baddbmm_out, at::_ops::baddbmm_out>(m);
+  structured<addmv_out, at::_ops::addmv_out>(m);
+  m.impl("dot", &WithFallback<at::_ops::dot, &dot>::call);
+  m.impl("vdot", &WithFallback<at::_ops::vdot, &dot>::call);
+}
+
+}  // namespace torch_opencl::ops

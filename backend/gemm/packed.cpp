@@ -1,0 +1,138 @@
+#include "packed.h"
+
+#include "../../cpp/aten/factories.h"
+#include "kernel_sources.h"
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+
+namespace {
+
+constexpr int64_t kDepthBlock = 128;  // DEPTH_BLOCK of gemm.clh
+
+int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+}  // namespace
+
+bool needs_long_index(std::initializer_list<at::TensorBase> tensors) {
+  for (const at::TensorBase& tensor : tensors) {
+    int64_t reach = 1;
+    for (int64_t d = 0; tensor.defined() && d < tensor.dim(); ++d) {
+      reach += std::max<int64_t>(tensor.size(d) - 1, 0) * tensor.stride(d);
+    }
+    if (!fits_int32(reach)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Tile tile_of(const at::TensorBase& on) {
+  return device_of(on).is_cpu() ? Tile{8, 48} : Tile{64, 64};
+}
+
+at::Tensor empty_panels(const at::TensorBase& on,
+                        int64_t batch,
+                        int64_t rows,
+                        int64_t depth,
+                        int64_t width) {
+  return empty_like_meta({batch * ceil_div(rows, width) * width * depth},
+                         {},
+                         on.options().dtype(compute_type(on.scalar_type())));
+}
+
+at::Tensor pack(const at::TensorBase& on,
+                const Operand& operand,
+                int64_t batch,
+                int64_t rows,
+                int64_t depth,
+                int64_t width,
+                bool is_large) {
+  at::Tensor panels = empty_panels(on, batch, rows, depth, width);
+  if (panels.numel() == 0) {
+    return panels;
+  }
+  const bool is_cpu = device_of(on).is_cpu();
+  const auto stride = [is_large](int64_t value) {
+    return index_argument(value, is_large);
+  };
+  const size_t count = ceil_div(rows, width);
+  launch(on,
+         sources::gemm,
+         is_cpu ? "pack_panels_cpu" : "pack_panels_gpu",
+         {{"DTYPE", dtype_of(on)}, {"WIDTH", width}, {"IS_LARGE", is_large}},
+         is_cpu ? range(count, ceil_div(depth, kDepthBlock), batch, 1, 1, 1)
+                : range(depth * width, count, batch, 64, 1, 1),
+         operand.view,
+         arg(panels),
+         static_cast<int32_t>(rows),
+         static_cast<int32_t>(depth),
+         static_cast<int32_t>(operand.row.size),
+         stride(operand.row.outer_stride),
+         stride(operand.row.stride),
+         static_cast<int32_t>(operand.depth.size),
+         stride(operand.depth.outer_stride),
+         stride(operand.depth.stride),
+         stride(operand.batch_stride));
+  return panels;
+}
+
+void multiply(const at::TensorBase& on,
+              const Product& product,
+              const at::Tensor& left,
+              const at::Tensor& right,
+              const Output& output,
+              const Addend& addend,
+              bool is_large) {
+  const bool is_cpu = device_of(on).is_cpu();
+  const Tile tile = tile_of(on);
+  const at::ScalarType compute = compute_type(on.scalar_type());
+  const auto stride = [is_large](int64_t value) {
+    return index_argument(value, is_large);
+  };
+  const size_t row_tiles = ceil_div(product.rows, tile.rows);
+  const size_t column_tiles = ceil_div(product.columns, tile.columns);
+  const auto run = [&](const char* name,
+                       std::initializer_list<Define> defines,
+                       const NDRange& work) {
+    launch(on,
+           sources::gemm,
+           name,
+           defines,
+           work,
+           arg(left),
+           arg(right),
+           output.view,
+           addend.view,
+           static_cast<int32_t>(product.rows),
+           static_cast<int32_t>(product.columns),
+           static_cast<int32_t>(product.depth),
+           stride(output.row_stride),
+           static_cast<int32_t>(output.column.size),
+           stride(output.column.outer_stride),
+           stride(output.column.stride),
+           stride(output.batch_stride),
+           stride(addend.row_stride),
+           stride(addend.column_stride),
+           stride(addend.batch_stride),
+           scalar_argument(addend.alpha, compute),
+           scalar_argument(addend.beta, compute));
+  };
+  if (is_cpu) {
+    run("gemm_cpu",
+        {{"DTYPE", dtype_of(on)},
+         {"ROWS", tile.rows},
+         {"COLUMNS", tile.columns},
+         {"IS_LARGE", is_large}},
+        range(row_tiles, column_tiles, product.batch, 1, 1, 1));
+  } else {
+    run("gemm_gpu",
+        {{"DTYPE", dtype_of(on)}, {"IS_GPU", 1}, {"IS_LARGE", is_large}},
+        range(column_tiles * 16, row_tiles * 16, product.batch, 16, 16, 1));
+  }
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,94 @@
+// Matrix products over packed panels: what gemm and convolution share.
+#pragma once
+
+#include "../common/kernel_text.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace torch_opencl::ops {
+
+// An index of two levels: (i / size) * outer_stride + (i % size) * stride.
+struct Levels {
+  int64_t size;
+  int64_t outer_stride;
+  int64_t stride;
+};
+// An index of one level.
+inline Levels level(int64_t size, int64_t stride) {
+  return {size > 0 ? size : 1, 0, stride};
+}
+
+// A strided operand; `rows` is M of the left and N of the right one.
+struct Operand {
+  aten::BufferView view;
+  Levels row;
+  Levels depth;
+  int64_t batch_stride;
+};
+
+struct Product {
+  int64_t batch;
+  int64_t rows;
+  int64_t columns;
+  int64_t depth;
+};
+
+struct Output {
+  aten::BufferView view;
+  int64_t row_stride;
+  Levels column;
+  int64_t batch_stride;
+};
+
+// out = alpha * A B + beta * self; beta == 0 does not read self.
+struct Addend {
+  aten::BufferView view;
+  int64_t row_stride = 0;
+  int64_t column_stride = 0;
+  int64_t batch_stride = 0;
+  at::Scalar alpha = 1;
+  at::Scalar beta = 0;
+};
+
+// Widths of the panels on the device of `on`.
+struct Tile {
+  int64_t rows;
+  int64_t columns;
+};
+Tile tile_of(const at::TensorBase& on);
+
+// Panels of compute type for `rows` x `depth` matrices.
+at::Tensor empty_panels(const at::TensorBase& on,
+                        int64_t batch,
+                        int64_t rows,
+                        int64_t depth,
+                        int64_t width);
+
+// `is_large` selects 64-bit offsets into the operand.
+at::Tensor pack(const at::TensorBase& on,
+                const Operand& operand,
+                int64_t batch,
+                int64_t rows,
+                int64_t depth,
+                int64_t width,
+                bool is_large);
+
+// `on` names device and dtype; a side with batch 1 may serve every batch only
+// by being packed for each.
+void multiply(const at::TensorBase& on,
+              const Product& product,
+              const at::Tensor& left,
+              const at::Tensor& right,
+              const Output& output,
+              const Addend& addend,
+              bool is_large);
+
+// True when offsets into any of the tensors need 64 bits.
+bool needs_long_index(std::initializer_list<at::TensorBase> tensors);
+
+// A stride argument of a kernel built with IS_LARGE.
+inline ScalarArgument index_argument(int64_t value, bool is_large) {
+  return scalar_argument(value, is_large ? at::kLong : at::kInt);
+}
+
+}  // namespace torch_opencl::ops
