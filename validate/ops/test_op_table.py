@@ -1,0 +1,240 @@
+"""Every op of the op tables on torch's own samples, against the CPU.
+
+A run takes float32, one other dtype and a few samples an op, picked by the
+run's seed; --full takes everything.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from functools import partial
+
+import opinfo
+import pytest
+import torch
+from conftest import run_seed
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_map
+
+_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.bool,
+)
+_SAMPLES = 5
+
+# (op, dtype or None, test or None): why the device may differ from the CPU.
+_EXCEPTIONS: dict[tuple, str] = {}
+
+
+def _ops() -> dict[str, opinfo.OpInfo]:
+    """Test id -> OpInfo of every entry of the op tables."""
+    declared = {entry["opinfo"] for entry in opinfo.op_table()}
+    missing = declared - {op.name for op in op_db}
+    assert not missing, f"no OpInfo for {missing}"
+    return {
+        op.name + (f"-{op.variant_test_name}" if op.variant_test_name else ""): op
+        for op in op_db
+        if op.name in declared
+    }
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "dtype" in metafunc.fixturenames:
+        full = metafunc.config.getoption("full")
+        cases = []
+        for name, op in _ops().items():
+            supported = [d for d in _DTYPES if d in op.supported_dtypes("cpu")]
+            if not full:
+                others = [d for d in supported if d != torch.float32]
+                pick = run_seed() + zlib.crc32(name.encode())
+                supported = [d for d in supported if d == torch.float32]
+                supported += [others[pick % len(others)]] if others else []
+            for dtype in supported:
+                cases.append(pytest.param(op, dtype, id=f"{name}-{str(dtype)[6:]}"))
+        metafunc.parametrize(("op", "dtype"), cases)
+    elif "op" in metafunc.fixturenames:
+        ops = _ops()
+        metafunc.parametrize("op", ops.values(), ids=ops)
+
+
+@pytest.fixture
+def limit(pytestconfig: pytest.Config) -> int | None:
+    return None if pytestconfig.getoption("full") else _SAMPLES
+
+
+@pytest.fixture(autouse=True)
+def _exceptions(request: pytest.FixtureRequest) -> None:
+    values = request.node.callspec.params
+    for dtype in (values.get("dtype"), None):
+        for test in (request.function.__name__, None):
+            reason = _EXCEPTIONS.get((values["op"].name, dtype, test))
+            if reason:
+                request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+def _skip_without(device: torch.device, dtype: torch.dtype) -> None:
+    if dtype is torch.float64 and device.type == "opencl":
+        properties = torch.opencl.get_device_properties(device)
+        if not properties.has_fp64:
+            pytest.skip(f"{properties.name} has no float64")
+
+
+def _samples(op, dtype, limit, requires_grad=False):
+    samples = op.sample_inputs("cpu", dtype, requires_grad=requires_grad)
+    return opinfo.take(samples, limit, run_seed())
+
+
+def _check(op, function, sample, device, strides=False) -> None:
+    """``function`` gives on the device what it gives on the CPU."""
+    on_device = opinfo.to_device(sample, device)
+    try:
+        expected = opinfo.call(function, opinfo.map_sample(sample, _clone))
+    except Exception as error:
+        opinfo.same_error(function, on_device, error)
+        return
+    result = opinfo.call(function, on_device)
+    opinfo.assert_result(
+        result,
+        expected,
+        lambda: opinfo.call(function, opinfo.to_double(sample)),
+        strides=strides,
+    )
+
+
+def _clone(value):
+    return value.clone() if torch.is_tensor(value) else value
+
+
+def _for_each(samples, check) -> None:
+    """Runs every sample, then fails with all that went wrong."""
+    failures = []
+    for index, sample in enumerate(samples):
+        try:
+            check(sample)
+        except Exception as error:
+            text = str(error).strip().split("\n\nException raised from")[0]
+            failures.append(
+                f"sample {index}, {opinfo.describe(sample)}:\n"
+                f"  {type(error).__name__}: {text}"
+            )
+    if failures:
+        pytest.fail(
+            f"{len(failures)} samples failed\n" + "\n".join(failures[:4]), pytrace=False
+        )
+
+
+def test_forward(device, op, dtype, limit):
+    _skip_without(device, dtype)
+    samples = _samples(op, dtype, limit)
+    _for_each(samples, lambda sample: _check(op, op, sample, device))
+
+
+def test_noncontiguous(device, op, dtype, limit):
+    _skip_without(device, dtype)
+
+    def check(sample):
+        expected = opinfo.call(op, opinfo.map_sample(sample, _clone))
+        strided = opinfo.noncontiguous(opinfo.to_device(sample, device))
+        opinfo.assert_result(
+            opinfo.call(op, strided),
+            expected,
+            lambda: opinfo.call(op, opinfo.to_double(sample)),
+        )
+
+    _for_each(_samples(op, dtype, limit), check)
+
+
+def test_out_and_in_place(device, op, dtype, limit):
+    _skip_without(device, dtype)
+    in_place = op.get_inplace()
+
+    def check(sample):
+        if in_place is not None and not sample.broadcasts_input:
+            _check(op, in_place, opinfo.map_sample(sample, _clone), device)
+        if not op.supports_out:
+            return
+        expected = opinfo.call(op, sample)
+        for make in (_poisoned, _empty):
+            out = tree_map(partial(make, device), expected)
+            on_device = opinfo.to_device(sample, device)
+            returned = op(on_device.input, *on_device.args, **on_device.kwargs, out=out)
+            for ours, given in zip(
+                opinfo.tensors(returned), opinfo.tensors(out), strict=True
+            ):
+                assert ours is given or ours.data_ptr() == given.data_ptr()
+            opinfo.assert_result(
+                returned,
+                expected,
+                lambda: opinfo.call(op, opinfo.to_double(sample)),
+            )
+
+    _for_each(_samples(op, dtype, limit), check)
+
+
+def _poisoned(device, tensor):
+    """Same shape, full of values that no op may leave behind."""
+    if not torch.is_tensor(tensor):
+        return tensor
+    poisoned = torch.empty_like(tensor)
+    poisoned.fill_(float("nan") if tensor.is_floating_point() else 1)
+    return poisoned.to(device)
+
+
+def _empty(device, tensor):
+    if not torch.is_tensor(tensor):
+        return tensor
+    return torch.empty(0, dtype=tensor.dtype, device=device)
+
+
+def test_gradient(device, op, limit):
+    if not op.supports_autograd or torch.float32 not in op.supported_backward_dtypes(
+        "cpu"
+    ):
+        pytest.skip("has no gradient")
+
+    def check(sample):
+        seed = run_seed()
+        expected = opinfo.gradients(op, sample, seed)
+        result = opinfo.gradients(op, opinfo.to_device(sample, device), seed)
+        opinfo.assert_result(
+            result,
+            expected,
+            lambda: opinfo.gradients(op, opinfo.to_double(sample), seed),
+        )
+
+    _for_each(_samples(op, torch.float32, limit, requires_grad=True), check)
+
+
+def test_error_inputs(device, op):
+    if op.error_inputs_func is None:
+        pytest.skip("has no error inputs")
+    failures = []
+    for case in op.error_inputs(torch.device("cpu")):
+        try:
+            opinfo.call(op, case.sample_input)
+        except Exception:
+            pass
+        else:
+            continue
+        sample = opinfo.to_device(case.sample_input, device)
+        pattern = case.error_regex.replace("cpu", "(cpu|opencl:[0-9]+)")
+        try:
+            opinfo.call(op, sample)
+        except case.error_type as error:
+            if not re.search(pattern, str(error)):
+                failures.append(f"{error}\n  does not match {pattern}")
+        except Exception as error:
+            failures.append(f"{error!r}, expected {case.error_type}")
+        else:
+            failures.append(f"no {case.error_type.__name__}: {opinfo.describe(sample)}")
+    if failures:
+        pytest.fail("\n".join(failures), pytrace=False)
