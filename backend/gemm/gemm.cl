@@ -7,7 +7,7 @@
 // results are the same at every run.
 
 #include "types.clh"
-#include "gemm.clh"
+#include "panels.clh"
 
 // One work-item: a panel's share of DEPTH_BLOCK depths.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))

@@ -9,7 +9,7 @@ using namespace torch_opencl::aten;
 
 namespace {
 
-constexpr int64_t kDepthBlock = 128;  // DEPTH_BLOCK of gemm.clh
+constexpr int64_t kDepthBlock = 128;  // DEPTH_BLOCK of panels.clh
 
 int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;

@@ -1,0 +1,184 @@
+// Convolution as a matrix product: the columns of an image, packed straight
+// into the right operand's panels (panels.clh), and their adjoint.
+//
+// A pixel is an output position (image, od, oh, ow); a tap is (channel, kd, kh,
+// kw). Both are places: an offset into the image and a position in it; an
+// element of the columns lies at the sum of a pixel's and a tap's place, and is
+// zero where that falls outside. Two-dimensional images have a depth of one.
+
+#include "types.clh"
+#include "panels.clh"
+
+typedef struct {
+  index_t offset;
+  int d;
+  int h;
+  int w;
+} place_t;
+
+#define GEOMETRY                                                             \
+  const int4 input_size, const int4 output_size, const int4 kernel_size,    \
+      const int4 stride, const int4 padding, const int4 dilation
+
+static inline place_t pixel_place(int i, int4 output_size, int4 stride, int4 padding,
+                                  index_t batch_stride, index_t d_stride,
+                                  index_t h_stride, index_t w_stride) {
+  const int ow = i % output_size.s2;
+  i /= output_size.s2;
+  const int oh = i % output_size.s1;
+  i /= output_size.s1;
+  const int od = i % output_size.s0;
+  const int image = i / output_size.s0;
+  place_t place;
+  place.d = od * stride.s0 - padding.s0;
+  place.h = oh * stride.s1 - padding.s1;
+  place.w = ow * stride.s2 - padding.s2;
+  place.offset = image * batch_stride + place.d * d_stride + place.h * h_stride +
+                 place.w * w_stride;
+  return place;
+}
+
+static inline place_t tap_place(int i, int4 kernel_size, int4 dilation,
+                                index_t channel_stride, index_t d_stride,
+                                index_t h_stride, index_t w_stride) {
+  place_t place;
+  place.w = i % kernel_size.s2 * dilation.s2;
+  i /= kernel_size.s2;
+  place.h = i % kernel_size.s1 * dilation.s1;
+  i /= kernel_size.s1;
+  place.d = i % kernel_size.s0 * dilation.s0;
+  place.offset = (i / kernel_size.s0) * channel_stride + place.d * d_stride +
+                 place.h * h_stride + place.w * w_stride;
+  return place;
+}
+
+#define PIXEL(i)                                                             \
+  pixel_place(i, output_size, stride, padding, batch_stride, d_stride, h_stride, \
+              w_stride)
+#define TAP(i) \
+  tap_place(i, kernel_size, dilation, channel_stride, d_stride, h_stride, w_stride)
+
+#ifndef ROWS_ARE_PIXELS
+#define ROWS_ARE_PIXELS 1  // else rows are taps and the depth runs over pixels
+#endif
+#if ROWS_ARE_PIXELS
+#define ROW_PLACE PIXEL
+#define DEPTH_PLACE TAP
+#else
+#define ROW_PLACE TAP
+#define DEPTH_PLACE PIXEL
+#endif
+
+#define COLUMN_PARAMETERS                                                    \
+  CONST_TENSOR(storage_t, input), TENSOR(compute_t, panels), const int rows, \
+      const int depth, GEOMETRY, const index_t batch_stride,                 \
+      const index_t channel_stride, const index_t d_stride,                  \
+      const index_t h_stride, const index_t w_stride, const index_t group_stride
+
+static inline int is_inside(int d, int h, int w, int4 size) {
+  return (uint)d < (uint)size.s0 && (uint)h < (uint)size.s1 && (uint)w < (uint)size.s2;
+}
+
+// One work-item: a panel's share of DEPTH_BLOCK depths, for one group.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void pack_columns_cpu(COLUMN_PARAMETERS) {
+  const int panel = get_global_id(0);
+  const int begin = get_global_id(1) * DEPTH_BLOCK;
+  const int end = min(depth, begin + DEPTH_BLOCK);
+  const size_t group = get_global_id(2);
+  const global storage_t *in = POINTER(input) + group * group_stride;
+  global compute_t *out = POINTER(panels) +
+      ((group * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + begin) * WIDTH;
+  const int first = panel * WIDTH;
+  const int width = min(WIDTH, rows - first);
+  index_t offsets[WIDTH];
+  int ds[WIDTH], hs[WIDTH], ws[WIDTH];
+  for (int l = 0; l < WIDTH; ++l) {
+    const place_t place = ROW_PLACE(first + min(l, width - 1));
+    offsets[l] = place.offset;
+    ds[l] = place.d;
+    // A lane beyond the matrix is outside of every image.
+    hs[l] = l < width ? place.h : INT_MIN / 2;
+    ws[l] = place.w;
+  }
+  for (int k = begin; k < end; ++k) {
+    const place_t place = DEPTH_PLACE(k);
+    for (int l = 0; l < WIDTH; ++l) {
+      out[l] = is_inside(ds[l] + place.d, hs[l] + place.h, ws[l] + place.w, input_size)
+                   ? LOAD(in, offsets[l] + place.offset)
+                   : 0;
+    }
+    out += WIDTH;
+  }
+}
+
+// One work-item: one element of a panel.
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void pack_columns_gpu(COLUMN_PARAMETERS) {
+  const int lane = get_global_id(0) % WIDTH;
+  const int k = get_global_id(0) / WIDTH;
+  if (k >= depth) {
+    return;
+  }
+  const int panel = get_global_id(1);
+  const size_t group = get_global_id(2);
+  const int row = panel * WIDTH + lane;
+  compute_t value = 0;
+  if (row < rows) {
+    const place_t a = ROW_PLACE(row);
+    const place_t b = DEPTH_PLACE(k);
+    if (is_inside(a.d + b.d, a.h + b.h, a.w + b.w, input_size)) {
+      value = LOAD(POINTER(input) + group * group_stride, a.offset + b.offset);
+    }
+  }
+  POINTER(panels)[((group * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + k) * WIDTH + lane] =
+      value;
+}
+
+#ifndef RUN
+#define RUN 1  // neighbours along w that one work-item computes
+#endif
+
+// The adjoint: sums the columns [channel][tap][image][pixel] into each element
+// of the image, one after the other, so without atomics. One work-item: RUN
+// elements of a row.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void sum_columns(CONST_TENSOR(compute_t, columns), TENSOR(storage_t, image),
+                 const int channels, GEOMETRY, const int images,
+                 const index_t batch_stride, const index_t channel_stride,
+                 const index_t d_stride, const index_t h_stride,
+                 const index_t w_stride) {
+  const int begin = get_global_id(0) * RUN;
+  const int end = min(input_size.s2, begin + RUN);
+  const int h = (int)get_global_id(1) % input_size.s1;
+  const int d = (int)get_global_id(1) / input_size.s1;
+  const int channel = (int)get_global_id(2) % channels;
+  const int n = (int)get_global_id(2) / channels;
+  const size_t pixels = output_size.s0 * output_size.s1 * output_size.s2;
+  const global compute_t *in = POINTER(columns) + n * pixels +
+      channel * (size_t)(kernel_size.s0 * kernel_size.s1 * kernel_size.s2) * images * pixels;
+  global storage_t *out = POINTER(image) + n * batch_stride + channel * channel_stride +
+                          d * d_stride + h * h_stride;
+  for (int w = begin; w < end; ++w) {
+    compute_t sum = 0;
+    for (int kd = 0; kd < kernel_size.s0; ++kd) {
+      const int from_d = d + padding.s0 - kd * dilation.s0;
+      const int od = from_d / stride.s0;
+      if (from_d < 0 || od * stride.s0 != from_d || od >= output_size.s0) continue;
+      for (int kh = 0; kh < kernel_size.s1; ++kh) {
+        const int from_h = h + padding.s1 - kh * dilation.s1;
+        const int oh = from_h / stride.s1;
+        if (from_h < 0 || oh * stride.s1 != from_h || oh >= output_size.s1) continue;
+        for (int kw = 0; kw < kernel_size.s2; ++kw) {
+          const int from_w = w + padding.s2 - kw * dilation.s2;
+          const int ow = from_w / stride.s2;
+          if (from_w < 0 || ow * stride.s2 != from_w || ow >= output_size.s2) continue;
+          const int tap = (kd * kernel_size.s1 + kh) * kernel_size.s2 + kw;
+          sum += in[tap * (images * pixels) +
+                    (od * output_size.s1 + oh) * output_size.s2 + ow];
+        }
+      }
+    }
+    STORE(out, w * w_stride, sum);
+  }
+}

@@ -1,0 +1,271 @@
+#include "convolution.h"
+
+#include "../../cpp/aten/factories.h"
+#include "kernel_sources.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+namespace {
+
+constexpr int64_t kDepthBlock = 128;  // DEPTH_BLOCK of panels.clh
+constexpr int64_t kRun = 16;          // RUN of sum_columns on CPUs
+constexpr int64_t kWorkspaceBytes = int64_t(64) << 20;
+
+using Vector4 = std::array<int32_t, 4>;
+
+Vector4 vector4(const Spatial& spatial) {
+  return {static_cast<int32_t>(spatial[0]),
+          static_cast<int32_t>(spatial[1]),
+          static_cast<int32_t>(spatial[2]),
+          0};
+}
+
+int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// Images whose columns fit the workspace.
+int64_t images_at_once(const ConvolutionProblem& p) {
+  const int64_t bytes = p.groups * p.depth() * p.pixels() *
+      static_cast<int64_t>(c10::elementSize(compute_type(p.dtype)));
+  return std::clamp<int64_t>(kWorkspaceBytes / std::max<int64_t>(bytes, 1),
+                             1, std::max<int64_t>(p.images, 1));
+}
+
+Tensor slice(const Tensor& tensor, int64_t first, int64_t count) {
+  return tensor.narrow(0, first, count);
+}
+
+// Positions of an output must follow each other at one stride.
+bool has_pixel_stride(const Tensor& t) {
+  return (t.size(3) == 1 || t.stride(3) == t.size(4) * t.stride(4)) &&
+         (t.size(2) == 1 ||
+          t.stride(2) == t.size(3) * t.size(4) * t.stride(4));
+}
+
+// The right operand: columns of `input`, with pixels or taps as its rows.
+Tensor pack_columns(const ConvolutionProblem& p,
+                    const Tensor& input,
+                    bool rows_are_pixels) {
+  const bool is_cpu = aten::device_of(input).is_cpu();
+  const int64_t width = tile_of(input).columns;
+  const int64_t all_pixels = input.size(0) * p.pixels();
+  const int64_t rows = rows_are_pixels ? all_pixels : p.depth();
+  const int64_t depth = rows_are_pixels ? p.depth() : all_pixels;
+  Tensor panels = empty_panels(input, p.groups, rows, depth, width);
+  const auto stride = [&p](int64_t value) {
+    return index_argument(value, p.is_large);
+  };
+  const size_t count = ceil_div(rows, width);
+  launch(input,
+         sources::columns,
+         is_cpu ? "pack_columns_cpu" : "pack_columns_gpu",
+         {{"DTYPE", dtype_of(input)},
+          {"WIDTH", width},
+          {"ROWS_ARE_PIXELS", rows_are_pixels},
+          {"IS_LARGE", p.is_large}},
+         is_cpu ? range(count, ceil_div(depth, kDepthBlock), p.groups, 1, 1, 1)
+                : range(depth * width, count, p.groups, 64, 1, 1),
+         arg(input),
+         arg(panels),
+         static_cast<int32_t>(rows),
+         static_cast<int32_t>(depth),
+         vector4(p.input),
+         vector4(p.output),
+         vector4(p.kernel),
+         vector4(p.stride),
+         vector4(p.padding),
+         vector4(p.dilation),
+         stride(input.stride(0)),
+         stride(input.stride(1)),
+         stride(input.stride(2)),
+         stride(input.stride(3)),
+         stride(input.stride(4)),
+         stride(p.channels / p.groups * input.stride(1)));
+  return panels;
+}
+
+}  // namespace
+
+void columns_forward(const ConvolutionProblem& p,
+                     const ConvolutionArguments& a) {
+  const int64_t rows = p.out_channels / p.groups;
+  const int64_t depth = p.depth();
+  // copy: weights are small beside their columns, and packing reads them flat
+  const Tensor weight = a.weight.contiguous();
+  const Tensor left = pack(weight,
+                           {arg(weight),
+                            level(rows, depth),
+                            level(depth, 1),
+                            rows * depth},
+                           p.groups,
+                           rows,
+                           depth,
+                           tile_of(weight).rows,
+                           false);
+  Addend addend;
+  if (a.bias.defined()) {
+    addend = {arg(a.bias),
+              a.bias.stride(0),
+              0,
+              rows * a.bias.stride(0),
+              1,
+              1};
+  }
+  const int64_t step = images_at_once(p);
+  for (int64_t first = 0; first < p.images; first += step) {
+    const int64_t images = std::min(step, p.images - first);
+    const Tensor right =
+        pack_columns(p, slice(a.input, first, images), true);
+    const Tensor output = slice(a.output, first, images);
+    multiply(output,
+             {p.groups, rows, images * p.pixels(), depth},
+             left,
+             right,
+             {arg(output),
+              output.stride(1),
+              {p.pixels(), output.stride(0), output.stride(4)},
+              rows * output.stride(1)},
+             addend,
+             p.is_large);
+  }
+}
+
+void columns_backward_data(const ConvolutionProblem& p,
+                           const ConvolutionArguments& a) {
+  const bool is_cpu = aten::device_of(a.input).is_cpu();
+  const int64_t rows = p.depth();
+  const int64_t depth = p.out_channels / p.groups;
+  // copy: weights are small beside their columns, and packing reads them flat
+  const Tensor weight = a.weight.contiguous();
+  // copy: packing walks the pixels of an output at one stride
+  const Tensor grads = has_pixel_stride(a.output) ? a.output : a.output.contiguous();
+  const Tile tile = tile_of(a.input);
+  const Tensor left = pack(weight,
+                           {arg(weight),
+                            level(rows, 1),
+                            level(depth, rows),
+                            rows * depth},
+                           p.groups,
+                           rows,
+                           depth,
+                           tile.rows,
+                           false);
+  const auto stride = [&p](int64_t value) {
+    return index_argument(value, p.is_large);
+  };
+  const int64_t step = images_at_once(p);
+  for (int64_t first = 0; first < p.images; first += step) {
+    const int64_t images = std::min(step, p.images - first);
+    const Tensor grad = slice(grads, first, images);
+    const int64_t pixels = images * p.pixels();
+    const Tensor right =
+        pack(grad,
+             {arg(grad),
+              {p.pixels(), grad.stride(0), grad.stride(4)},
+              level(depth, grad.stride(1)),
+              depth * grad.stride(1)},
+             p.groups,
+             pixels,
+             depth,
+             tile.columns,
+             p.is_large);
+    const Tensor columns = empty_like_meta(
+        {p.groups * rows * pixels},
+        {},
+        grad.options().dtype(compute_type(grad.scalar_type())));
+    multiply(columns,
+             {p.groups, rows, pixels, depth},
+             left,
+             right,
+             {arg(columns), pixels, level(pixels, 1), rows * pixels},
+             {},
+             p.is_large);
+    const Tensor image = slice(a.input, first, images);
+    const int64_t run = is_cpu ? kRun : 1;
+    launch(image,
+           sources::columns,
+           "sum_columns",
+           {{"DTYPE", dtype_of(image)},
+            {"RUN", run},
+            {"IS_LARGE", p.is_large}},
+           range(ceil_div(p.input[2], run),
+                 p.input[0] * p.input[1],
+                 images * p.channels,
+                 1,
+                 1,
+                 1),
+           arg(columns),
+           arg(image),
+           static_cast<int32_t>(p.channels),
+           vector4(p.input),
+           vector4(p.output),
+           vector4(p.kernel),
+           vector4(p.stride),
+           vector4(p.padding),
+           vector4(p.dilation),
+           static_cast<int32_t>(images),
+           stride(image.stride(0)),
+           stride(image.stride(1)),
+           stride(image.stride(2)),
+           stride(image.stride(3)),
+           stride(image.stride(4)));
+  }
+}
+
+void columns_backward_weight(const ConvolutionProblem& p,
+                             const ConvolutionArguments& a) {
+  const int64_t rows = p.out_channels / p.groups;
+  const int64_t columns = p.depth();
+  // copy: packing walks the pixels of an output at one stride
+  const Tensor grads = has_pixel_stride(a.output) ? a.output : a.output.contiguous();
+  const int64_t step = images_at_once(p);
+  const at::ScalarType compute = compute_type(p.dtype);
+  // Sums over several chunks stay in the compute type.
+  const bool is_direct = a.weight.is_contiguous() &&
+                         (compute == p.dtype || step >= p.images);
+  const Tensor sums =
+      is_direct ? a.weight
+                : at::empty(a.weight.sizes(), a.weight.options().dtype(compute));
+  for (int64_t first = 0; first < p.images; first += step) {
+    const int64_t images = std::min(step, p.images - first);
+    const Tensor grad = slice(grads, first, images);
+    const int64_t depth = images * p.pixels();
+    const Tensor left =
+        pack(grad,
+             {arg(grad),
+              level(rows, grad.stride(1)),
+              {p.pixels(), grad.stride(0), grad.stride(4)},
+              rows * grad.stride(1)},
+             p.groups,
+             rows,
+             depth,
+             tile_of(grad).rows,
+             p.is_large);
+    const Tensor right =
+        pack_columns(p, slice(a.input, first, images), false);
+    Addend addend;
+    if (first > 0) {
+      addend = {arg(sums), columns, 1, rows * columns, 1, 1};
+    }
+    multiply(sums,
+             {p.groups, rows, columns, depth},
+             left,
+             right,
+             {arg(sums), columns, level(columns, 1), rows * columns},
+             addend,
+             p.is_large);
+  }
+  if (!is_direct) {
+    a.weight.copy_(sums);
+  }
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,216 @@
+// convolution_overrideable and its backward: every convolution of the device,
+// of one to three dimensions, transposed, grouped, dilated.
+#include "convolution.h"
+
+#include "../../cpp/aten/fallback.h"
+
+#include <ATen/native/ConvUtils.h>
+#include <ATen/ops/convolution_backward_overrideable_ops.h>
+#include <ATen/ops/convolution_overrideable_ops.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::IntArrayRef;
+using at::Tensor;
+
+constexpr bool (*kAlways)(const ConvolutionProblem&,
+                          const runtime::DeviceInfo&) =
+    [](const ConvolutionProblem&, const runtime::DeviceInfo&) { return true; };
+
+constexpr ConvolutionSolver kForward[] = {
+    {"columns", kAlways, columns_forward},
+};
+constexpr ConvolutionSolver kBackwardData[] = {
+    {"columns", kAlways, columns_backward_data},
+};
+constexpr ConvolutionSolver kBackwardWeight[] = {
+    {"columns", kAlways, columns_backward_weight},
+};
+
+// The leading spatial dimensions that a tensor lacks, with size one.
+Tensor to_5d(Tensor tensor) {
+  while (tensor.dim() < 5) {
+    tensor = tensor.unsqueeze(2);
+  }
+  return tensor;
+}
+
+Spatial spatial(IntArrayRef values, int64_t missing) {
+  Spatial result{missing, missing, missing};
+  std::copy(values.begin(), values.end(), result.end() - values.size());
+  return result;
+}
+
+struct Geometry {
+  IntArrayRef stride;
+  IntArrayRef padding;
+  IntArrayRef dilation;
+  int64_t groups;
+};
+
+// `input` and `output` in the roles of a plain convolution.
+ConvolutionProblem problem_of(const ConvolutionArguments& a,
+                              const Geometry& geometry) {
+  return {a.input.size(0),
+          a.input.size(1),
+          a.output.size(1),
+          geometry.groups,
+          spatial(a.input.sizes().slice(2), 1),
+          spatial(a.output.sizes().slice(2), 1),
+          spatial(a.weight.sizes().slice(2), 1),
+          spatial(geometry.stride, 1),
+          spatial(geometry.padding, 0),
+          spatial(geometry.dilation, 1),
+          a.input.scalar_type(),
+          needs_long_index({a.input, a.output})};
+}
+
+void solve(std::span<const ConvolutionSolver> solvers,
+           const Tensor& input,
+           const Tensor& weight,
+           const Tensor& bias,
+           const Tensor& output,
+           const Geometry& geometry) {
+  const ConvolutionArguments arguments{
+      to_5d(input), to_5d(weight), bias, to_5d(output)};
+  const ConvolutionProblem problem = problem_of(arguments, geometry);
+  select(solvers, problem, aten::device_of(input).info())
+      .run(problem, arguments);
+}
+
+// channels_last where the input or the weight asks for it.
+at::MemoryFormat memory_format_of(const Tensor& input, const Tensor& weight) {
+  for (const Tensor* tensor : {&input, &weight}) {
+    const at::MemoryFormat format = tensor->suggest_memory_format();
+    if (format != at::MemoryFormat::Contiguous) {
+      return format;
+    }
+  }
+  return at::MemoryFormat::Contiguous;
+}
+
+void check_dtypes(const Tensor& input, const Tensor& weight) {
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type(),
+              "Input type (",
+              input.toString(),
+              ") and weight type (",
+              weight.toString(),
+              ") should be the same");
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(input.scalar_type()),
+                              "\"convolution\" not implemented for '",
+                              input.scalar_type(),
+                              "'");
+}
+
+Tensor convolution(const Tensor& input,
+                   const Tensor& weight,
+                   const std::optional<Tensor>& bias,
+                   IntArrayRef stride,
+                   IntArrayRef padding,
+                   IntArrayRef dilation,
+                   bool transposed,
+                   IntArrayRef output_padding,
+                   int64_t groups) {
+  check_dtypes(input, weight);
+  const std::vector<int64_t> sizes =
+      transposed ? at::native::conv_input_size(input.sizes(),
+                                               weight.sizes(),
+                                               padding,
+                                               output_padding,
+                                               stride,
+                                               dilation,
+                                               groups)
+                 : at::native::conv_output_size(
+                       input.sizes(), weight.sizes(), padding, stride, dilation);
+  Tensor output = at::empty(
+      sizes, input.options().memory_format(memory_format_of(input, weight)));
+  if (output.numel() == 0) {
+    return output;
+  }
+  const Tensor bias_or_none = bias.has_value() ? *bias : Tensor();
+  const Geometry geometry{stride, padding, dilation, groups};
+  if (!transposed) {
+    solve(kForward, input, weight, bias_or_none, output, geometry);
+    return output;
+  }
+  solve(kBackwardData, output, weight, {}, input, geometry);
+  if (bias_or_none.defined()) {
+    std::vector<int64_t> shape(output.dim(), 1);
+    shape[1] = -1;
+    output.add_(bias_or_none.reshape(shape));
+  }
+  return output;
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolution_backward(
+    const Tensor& grad_output,
+    const Tensor& input,
+    const Tensor& weight,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef /*output_padding*/,
+    int64_t groups,
+    std::array<bool, 3> output_mask) {
+  check_dtypes(input, weight);
+  const Geometry geometry{stride, padding, dilation, groups};
+  Tensor grad_input, grad_weight, grad_bias;
+  if (output_mask[0]) {
+    grad_input = at::empty(
+        input.sizes(),
+        input.options().memory_format(memory_format_of(input, weight)));
+    if (grad_input.numel() > 0) {
+      if (transposed) {
+        solve(kForward, grad_output, weight, {}, grad_input, geometry);
+      } else {
+        solve(kBackwardData, grad_input, weight, {}, grad_output, geometry);
+      }
+    }
+  }
+  if (output_mask[1]) {
+    grad_weight = at::empty(
+        weight.sizes(),
+        weight.options().memory_format(weight.suggest_memory_format()));
+    if (grad_output.numel() == 0) {
+      grad_weight.zero_();
+    } else if (transposed) {
+      solve(kBackwardWeight, grad_output, grad_weight, {}, input, geometry);
+    } else {
+      solve(kBackwardWeight, input, grad_weight, {}, grad_output, geometry);
+    }
+  }
+  if (output_mask[2]) {
+    std::vector<int64_t> dims = {0};
+    for (int64_t d = 2; d < grad_output.dim(); ++d) {
+      dims.push_back(d);
+    }
+    grad_bias = at::sum(grad_output, dims);
+  }
+  return {grad_input, grad_weight, grad_bias};
+}
+
+}  // namespace
+
+std::span<const ConvolutionSolver> forward_solvers() { return kForward; }
+std::span<const ConvolutionSolver> backward_data_solvers() {
+  return kBackwardData;
+}
+std::span<const ConvolutionSolver> backward_weight_solvers() {
+  return kBackwardWeight;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable",
+         &WithFallback<at::_ops::convolution_overrideable, &convolution>::call);
+  m.impl("convolution_backward_overrideable",
+         &WithFallback<at::_ops::convolution_backward_overrideable,
+                       &convolution_backward>::call);
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,63 @@
+// A convolution as its solvers see it. One- and two-dimensional ones have
+// three spatial dimensions as well, the leading ones of size one.
+#pragma once
+
+#include "../../cpp/aten/solver.h"
+#include "../gemm/packed.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+
+namespace torch_opencl::ops {
+
+using Spatial = std::array<int64_t, 3>;  // depth, height, width
+
+// Plain values: what a solver is chosen by.
+struct ConvolutionProblem {
+  int64_t images;
+  int64_t channels;      // of the input
+  int64_t out_channels;  // of the output
+  int64_t groups;
+  Spatial input;
+  Spatial output;
+  Spatial kernel;
+  Spatial stride;
+  Spatial padding;
+  Spatial dilation;
+  at::ScalarType dtype;
+  bool is_large;
+
+  int64_t pixels() const { return output[0] * output[1] * output[2]; }
+  int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
+  // Length of the sums of one output element.
+  int64_t depth() const { return channels / groups * taps(); }
+};
+
+// Five-dimensional tensors: input and its gradient (N, C, D, H, W), weight (O,
+// C / groups, kD, kH, kW), output (N, O, oD, oH, oW). Which of them a solver
+// writes is its family's matter; `bias` may be undefined.
+struct ConvolutionArguments {
+  at::Tensor input;
+  at::Tensor weight;
+  at::Tensor bias;
+  at::Tensor output;
+};
+
+using ConvolutionSolver = aten::Solver<ConvolutionProblem, ConvolutionArguments>;
+
+// Writes output = conv(input, weight) + bias.
+std::span<const ConvolutionSolver> forward_solvers();
+// Writes input, the adjoint of the forward in its input, from output.
+std::span<const ConvolutionSolver> backward_data_solvers();
+// Writes weight, the adjoint in its weight, from input and output.
+std::span<const ConvolutionSolver> backward_weight_solvers();
+
+// Through columns and matrix products: apply to every problem.
+void columns_forward(const ConvolutionProblem&, const ConvolutionArguments&);
+void columns_backward_data(const ConvolutionProblem&,
+                           const ConvolutionArguments&);
+void columns_backward_weight(const ConvolutionProblem&,
+                             const ConvolutionArguments&);
+
+}  // namespace torch_opencl::ops
