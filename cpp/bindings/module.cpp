@@ -4,6 +4,7 @@
 #include "../device/allocator.h"
 #include "../device/fork.h"
 #include "../device/guard.h"
+#include "../device/hooks.h"
 #include "../device/stream.h"
 #include "../runtime/caching_allocator.h"
 #include "../runtime/config.h"
@@ -166,6 +167,7 @@ std::pair<int64_t, int64_t> queue_counts(int device_index) {
 void bind_devices(py::module_& m) {
   m.attr("_torch_version") =
       py::make_tuple(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR);
+  m.attr("_is_registered") = device::hooks_registered();
   m.def("_add_driver_prefix", &runtime::add_driver_prefix);
   m.def("_discovery_log", &runtime::discovery_log);
   m.def("_config_entries", &config_entries);

@@ -1,4 +1,6 @@
 // What generic ATen code asks of an accelerator, and the device's name.
+#include "hooks.h"
+
 #include "allocator.h"
 #include "fork.h"
 #include "generator.h"
@@ -88,20 +90,28 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
+bool registered = false;
+
 // At load time, so that C++ programs need no Python to name the device. Where
-// another backend has taken the only PrivateUse1 name, the Python package
-// explains; throwing here would end the process.
+// another backend is there first, the Python package explains; throwing here
+// would end the process.
 struct Registration {
   Registration() {
-    if (c10::is_privateuse1_backend_registered() &&
-        c10::get_privateuse1_backend() != "opencl") {
+    if (at::isPrivateUse1HooksRegistered() ||
+        (c10::is_privateuse1_backend_registered() &&
+         c10::get_privateuse1_backend() != "opencl")) {
       return;
     }
     c10::register_privateuse1_backend("opencl");
     at::RegisterPrivateUse1HooksInterface(new Hooks);
+    registered = true;
   }
 } registration;
 
 }  // namespace
+
+bool hooks_registered() {
+  return registered;
+}
 
 }  // namespace torch_opencl::device

@@ -22,6 +22,13 @@ import torch  # noqa: E402
 __version__ = "0.1.0"
 
 
+_TAKEN = (
+    "PyTorch has room for one out-of-tree device, and {} has taken it in this "
+    "process. Uninstall that package, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and "
+    "import the one you want"
+)
+
+
 def _load() -> None:
     """Loads the extension and gives PyTorch the device ``opencl``.
 
@@ -29,13 +36,9 @@ def _load() -> None:
         ImportError: the extension does not fit this torch, or another
             PrivateUse1 backend has been loaded before.
     """
-    taken = torch._C._get_privateuse1_backend_name()
-    if taken not in ("privateuseone", "opencl"):
-        raise ImportError(
-            f"PyTorch has room for one out-of-tree device, and {taken!r} has "
-            "taken it in this process. Uninstall that package, or set "
-            "TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import the one you want"
-        )
+    name = torch._C._get_privateuse1_backend_name()
+    if name not in ("privateuseone", "opencl"):
+        raise ImportError(_TAKEN.format(repr(name)))
     try:
         from . import _C
     except ImportError as error:
@@ -52,6 +55,8 @@ def _load() -> None:
             f"{torch.__version__} is installed: reinstall torch_opencl, or build "
             "it again"
         )
+    if not _C._is_registered:
+        raise ImportError(_TAKEN.format("another package"))
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         _C._add_driver_prefix(prefix)
 
