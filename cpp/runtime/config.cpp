@@ -12,7 +12,7 @@ const std::vector<ConfigEntry>& config_entries() {
       {"TORCH_OPENCL_DEVICES",
        "",
        "Devices to use and their order: comma-separated indices or parts of "
-       "\"platform / device\" names, e.g. `pocl` or `1,0`. Empty: all, GPUs "
+       "\"platform / version / device\" names, e.g. `pocl` or `1,0`. Empty: all, GPUs "
        "first."},
       {"TORCH_OPENCL_DEVICE_CLASS",
        "",

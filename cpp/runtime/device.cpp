@@ -40,7 +40,8 @@ std::vector<DiscoveredDevice> select(std::vector<DiscoveredDevice> found,
     bool matched = false;
     for (size_t i = 0; i < found.size(); ++i) {
       const std::string name =
-          lower(found[i].info.platform_name + " / " + found[i].info.name);
+          lower(found[i].info.platform_name + " / " +
+                found[i].info.platform_version + " / " + found[i].info.name);
       const bool matches =
           is_index ? std::to_string(i) == term
                    : !term.empty() &&
