@@ -171,6 +171,8 @@ Tensor empty_like_meta(IntArrayRef sizes,
                        IntArrayRef strides,
                        const at::TensorOptions& options) {
   const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  // The allocator serves the current device.
+  const device::DeviceGuard guard(options.device());
   return filled_if_deterministic(
       strides.empty()
           ? at::detail::empty_generic(sizes,

@@ -57,7 +57,9 @@ BufferView arg_at(const void* address, at::ScalarType type) {
   TORCH_CHECK(location.memory != nullptr,
               "an opencl kernel was given memory that is not on an opencl "
               "device; expected all tensors to be on the same device");
-  return {location.memory, location.byte_offset / c10::elementSize(type)};
+  return {location.memory,
+          location.byte_offset / c10::elementSize(type),
+          location.device_index};
 }
 
 BufferView arg(const at::TensorBase& tensor) {
@@ -78,6 +80,17 @@ runtime::Device& device_of(const at::TensorBase& tensor) {
 
 runtime::Queue& queue_of(const at::TensorBase& tensor) {
   return device::current_queue(tensor.device().index());
+}
+
+void check_same_device(const runtime::Queue& queue, const BufferView& view) {
+  TORCH_CHECK(view.memory == nullptr ||
+                  view.device_index == queue.device().index(),
+              "Expected all tensors to be on the same device, but found at "
+              "least two devices, opencl:",
+              queue.device().index(),
+              " and opencl:",
+              view.device_index,
+              "!");
 }
 
 namespace {

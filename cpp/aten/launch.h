@@ -56,6 +56,11 @@ NDRange range(size_t global_x,
 // Numbers that index less than 2^31 elements keep 32-bit arithmetic.
 inline bool fits_int32(int64_t elements) { return elements < (1LL << 31); }
 
+// A buffer of another device's context would crash the driver.
+void check_same_device(const runtime::Queue& queue, const BufferView& view);
+template <class T>
+void check_same_device(const runtime::Queue&, const T&) {}
+
 // Launches on the current stream of `on`'s device, e.g.
 //   launch(out, sources::softmax, "softmax_looped",
 //          {{"DTYPE", dtype_of(out)}, {"WG_SIZE", 64}},
@@ -68,6 +73,7 @@ void launch(const at::TensorBase& on,
             const NDRange& range,
             const Arguments&... arguments) {
   runtime::Queue& queue = queue_of(on);
+  (check_same_device(queue, arguments), ...);
   runtime::Kernel& kernel =
       queue.device().programs().get(source, kernel_name, defines);
   runtime::launch(queue, kernel, range, arguments...);

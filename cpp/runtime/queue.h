@@ -18,6 +18,7 @@ namespace torch_opencl::runtime {
 struct BufferView {
   cl_mem memory = nullptr;
   uint64_t offset = 0;  // elements of the tensor's dtype
+  int device_index = -1;
 };
 
 struct NDRange {
