@@ -8,6 +8,13 @@ def on_device(device):
         yield
 
 
+def draw(count: int, source: torch.Generator | torch.device) -> torch.Tensor:
+    """Numbers of a generator, or of a device's own one, on the CPU."""
+    if isinstance(source, torch.device):
+        return torch.rand(count, device=source).cpu()
+    return torch.rand(count, device=source.device, generator=source).cpu()
+
+
 def test_state_is_seed_and_offset(device):
     generator = torch.Generator(device)
     generator.manual_seed(1234)
@@ -20,20 +27,20 @@ def test_state_is_seed_and_offset(device):
 def test_state_round_trip(device):
     generator = torch.Generator(device).manual_seed(5)
     state = generator.get_state()
-    first = torch.rand(1000, device=device, generator=generator)
+    first = draw(1000, generator)
     assert not torch.equal(generator.get_state(), state)
-    second = torch.rand(1000, device=device, generator=generator)
+    second = draw(1000, generator)
     generator.set_state(state)
-    assert torch.equal(torch.rand(1000, device=device, generator=generator), first)
-    assert torch.equal(torch.rand(1000, device=device, generator=generator), second)
+    assert torch.equal(draw(1000, generator), first)
+    assert torch.equal(draw(1000, generator), second)
     assert not torch.equal(first, second)
 
 
 def test_clone_continues_alone(device):
     generator = torch.Generator(device).manual_seed(5)
     clone = generator.clone_state()
-    first = torch.rand(100, device=device, generator=generator)
-    assert torch.equal(torch.rand(100, device=device, generator=clone), first)
+    first = draw(100, generator)
+    assert torch.equal(draw(100, clone), first)
 
 
 def test_wrong_states_are_refused(device):
@@ -52,9 +59,9 @@ def test_a_generator_of_another_device_type_is_refused(device):
 def test_manual_seed_reaches_every_device(device):
     torch.manual_seed(11)
     assert torch.opencl.initial_seed() == 11
-    first = torch.rand(100, device=device)
+    first = draw(100, device)
     torch.opencl.manual_seed_all(11)
-    assert torch.equal(torch.rand(100, device=device), first)
+    assert torch.equal(draw(100, device), first)
     torch.opencl.seed_all()
     assert torch.opencl.initial_seed() != 11
 
@@ -63,16 +70,16 @@ def test_rng_state_of_the_module(device):
     states = torch.opencl.get_rng_state_all()
     assert len(states) == torch.opencl.device_count()
     state = torch.opencl.get_rng_state(device)
-    first = torch.rand(10, device=device)
+    first = draw(10, device)
     torch.opencl.set_rng_state(state, device)
-    assert torch.equal(torch.rand(10, device=device), first)
+    assert torch.equal(draw(10, device), first)
     torch.opencl.set_rng_state_all(states)
-    assert torch.equal(torch.rand(10, device=device), first)
+    assert torch.equal(draw(10, device), first)
 
 
 def test_fork_rng(device):
     before = torch.opencl.get_rng_state(device)
     with torch.random.fork_rng([device.index], device_type="opencl"):
-        torch.rand(10, device=device)
+        draw(10, device)
         assert not torch.equal(torch.opencl.get_rng_state(device), before)
     assert torch.equal(torch.opencl.get_rng_state(device), before)
