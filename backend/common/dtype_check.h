@@ -1,0 +1,35 @@
+// PyTorch's error for a dtype that an op has no kernel for.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+namespace torch_opencl::ops {
+
+inline void check_implemented(bool implemented,
+                              const char* name,
+                              at::ScalarType type) {
+  TORCH_CHECK_NOT_IMPLEMENTED(implemented,
+                              "\"",
+                              name,
+                              "\" not implemented for '",
+                              c10::toString(type),
+                              "'");
+}
+
+inline void check_floating(const char* name, const at::Tensor& tensor) {
+  check_implemented(
+      at::isFloatingType(tensor.scalar_type()), name, tensor.scalar_type());
+}
+
+// What AT_DISPATCH_ALL_TYPES takes, and the half types.
+inline void check_number(const char* name, const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  check_implemented(at::isFloatingType(type) || type == at::kByte ||
+                        type == at::kChar || type == at::kShort ||
+                        type == at::kInt || type == at::kLong,
+                    name,
+                    type);
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,102 @@
+// Average pooling and its gradient. Forward: a work-item makes BLOCK outputs.
+// Backward: it makes BLOCK elements of the image's gradient as a sum over the
+// windows that hold each, in a fixed order.
+
+#include "types.clh"
+#include "window.clh"
+
+#ifndef COUNT_INCLUDE_PAD
+#define COUNT_INCLUDE_PAD 0
+#endif
+
+// The window's size on one axis as the average counts it.
+inline int counted(const geometry_t *g, int axis, int position) {
+#if ADAPTIVE || !COUNT_INCLUDE_PAD
+  return window_end(g, axis, position) - window_begin(g, axis, position);
+#else
+  const int begin = position * g->stride[axis] - g->padding[axis];
+  const int padded = g->image[axis] + g->padding[axis];
+  return min(begin + g->kernel_size[axis], padded) - begin;
+#endif
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool(
+    const geometry_t geometry,
+    const int divisor_override,
+    TENSOR(storage_t, out),
+    CONST_TENSOR(storage_t, self)) {
+  const geometry_t *g = &geometry;
+  const index_t block = (index_t)get_global_id(0);
+  if (block >= g->blocks) return;
+  const place_t place = place_of(block, g->channels, g->pooled);
+  const global storage_t *image = POINTER(self) + plane_offset(&place, g->image_strides);
+  const int d_begin = window_begin(g, 0, place.depth);
+  const int d_end = window_end(g, 0, place.depth);
+  const int h_begin = window_begin(g, 1, place.height);
+  const int h_end = window_end(g, 1, place.height);
+  const long counted_plane =
+      (long)counted(g, 0, place.depth) * counted(g, 1, place.height);
+  for (int width = place.width; width < place.end_width; ++width) {
+    const int w_begin = window_begin(g, 2, width);
+    const int w_end = window_end(g, 2, width);
+    lanes_t sum = 0;
+    for (int d = d_begin; d < d_end; ++d)
+      for (int h = h_begin; h < h_end; ++h)
+        for (int w = w_begin; w < w_end; ++w)
+          sum += load_lanes(image,
+                            pixel_offset(g->image_strides, d, h, w),
+                            g->image_strides[1],
+                            place.lanes);
+    const long divisor =
+        divisor_override ? divisor_override : counted_plane * counted(g, 2, width);
+    // A window that lies in the padding altogether averages nothing: 0.
+    const int empty = d_begin >= d_end || h_begin >= h_end || w_begin >= w_end;
+    store_lanes(POINTER(out),
+                plane_offset(&place, g->pooled_strides) +
+                    pixel_offset(g->pooled_strides, place.depth, place.height, width),
+                g->pooled_strides[1],
+                place.lanes,
+                sum / (compute_t)(empty ? 1 : divisor));
+  }
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool_backward(
+    const geometry_t geometry,
+    const int divisor_override,
+    TENSOR(storage_t, grad_input),
+    CONST_TENSOR(storage_t, grad_output)) {
+  const geometry_t *g = &geometry;
+  const index_t block = (index_t)get_global_id(0);
+  if (block >= g->blocks) return;
+  const place_t place = place_of(block, g->channels, g->image);
+  const global storage_t *grad =
+      POINTER(grad_output) + plane_offset(&place, g->pooled_strides);
+  const int d_begin = covering_begin(g, 0, place.depth);
+  const int d_end = covering_end(g, 0, place.depth);
+  const int h_begin = covering_begin(g, 1, place.height);
+  const int h_end = covering_end(g, 1, place.height);
+  for (int width = place.width; width < place.end_width; ++width) {
+    const int w_begin = covering_begin(g, 2, width);
+    const int w_end = covering_end(g, 2, width);
+    lanes_t sum = 0;
+    for (int d = d_begin; d < d_end; ++d)
+      for (int h = h_begin; h < h_end; ++h) {
+        const long counted_plane = (long)counted(g, 0, d) * counted(g, 1, h);
+        for (int w = w_begin; w < w_end; ++w) {
+          const long divisor =
+              divisor_override ? divisor_override : counted_plane * counted(g, 2, w);
+          sum += load_lanes(grad,
+                            pixel_offset(g->pooled_strides, d, h, w),
+                            g->pooled_strides[1],
+                            place.lanes) /
+                 (compute_t)divisor;
+        }
+      }
+    store_lanes(POINTER(grad_input),
+                plane_offset(&place, g->image_strides) +
+                    pixel_offset(g->image_strides, place.depth, place.height, width),
+                g->image_strides[1],
+                place.lanes,
+                sum);
+  }
+}

@@ -1,0 +1,277 @@
+// Average pooling, adaptive too, with its gradients.
+#include "geometry.h"
+#include "kernel_sources.h"
+
+#include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
+
+#include <ATen/native/AdaptivePooling.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/avg_pool2d_backward_meta.h>
+#include <ATen/ops/avg_pool2d_backward_ops.h>
+#include <ATen/ops/avg_pool2d_meta.h>
+#include <ATen/ops/avg_pool2d_ops.h>
+#include <ATen/ops/avg_pool3d_backward_meta.h>
+#include <ATen/ops/avg_pool3d_backward_ops.h>
+#include <ATen/ops/avg_pool3d_meta.h>
+#include <ATen/ops/avg_pool3d_ops.h>
+#include <ATen/ops/empty.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::IntArrayRef;
+using at::Tensor;
+
+int32_t divisor_of(const std::optional<int64_t>& divisor_override) {
+  TORCH_CHECK(!divisor_override.has_value() || *divisor_override != 0,
+              "divisor must be not zero");
+  return static_cast<int32_t>(divisor_override.value_or(0));
+}
+
+void forward(const Window& window,
+             int spatial,
+             bool count_include_pad,
+             const std::optional<int64_t>& divisor_override,
+             const Tensor& self,
+             const Tensor& out) {
+  const int32_t divisor = divisor_of(divisor_override);
+  if (out.numel() == 0) {
+    return;
+  }
+  launch_pool(sources::avg_pool,
+              "avg_pool",
+              window,
+              spatial,
+              {.pooled = out, .image = self},
+              count_include_pad,
+              divisor,
+              arg(out),
+              arg(self));
+}
+
+void backward(const Window& window,
+              int spatial,
+              bool count_include_pad,
+              const std::optional<int64_t>& divisor_override,
+              const Tensor& grad_output,
+              const Tensor& grad_input) {
+  const int32_t divisor = divisor_of(divisor_override);
+  if (grad_input.numel() == 0) {
+    return;
+  }
+  launch_pool(
+      sources::avg_pool,
+      "avg_pool_backward",
+      window,
+      spatial,
+      {.pooled = grad_output, .image = grad_input, .writes_image = true},
+      count_include_pad,
+      divisor,
+      arg(grad_input),
+      arg(grad_output));
+}
+
+void check_avg(const char* name, const Tensor& self) {
+  check_implemented(
+      at::isFloatingType(self.scalar_type()) || self.scalar_type() == at::kLong,
+      name,
+      self.scalar_type());
+}
+
+struct avg_pool2d_out : at::meta::structured_avg_pool2d {
+  void impl(const meta_return_ty&,
+            const Tensor& self,
+            IntArrayRef kernel_size,
+            IntArrayRef stride,
+            IntArrayRef padding,
+            bool,
+            bool count_include_pad,
+            std::optional<int64_t> divisor_override,
+            const Tensor& out) {
+    check_avg("avg_pool2d", self);
+    forward(window_of(2, kernel_size, stride, padding),
+            2,
+            count_include_pad,
+            divisor_override,
+            self,
+            out);
+  }
+};
+
+struct avg_pool3d_out : at::meta::structured_avg_pool3d {
+  void impl(const Tensor& self,
+            IntArrayRef kernel_size,
+            IntArrayRef stride,
+            IntArrayRef padding,
+            bool,
+            bool count_include_pad,
+            std::optional<int64_t> divisor_override,
+            const Tensor& out) {
+    check_avg("avg_pool3d_out_frame", self);
+    forward(window_of(3, kernel_size, stride, padding),
+            3,
+            count_include_pad,
+            divisor_override,
+            self,
+            out);
+  }
+};
+
+template <class Meta, int kSpatial>
+struct avg_pool_backward_out : Meta {
+  void impl(const Tensor& grad_output,
+            const Tensor&,
+            IntArrayRef kernel_size,
+            IntArrayRef stride,
+            IntArrayRef padding,
+            bool,
+            bool count_include_pad,
+            std::optional<int64_t> divisor_override,
+            const Tensor& grad_input) {
+    check_avg(kSpatial == 2 ? "avg_pool2d_backward"
+                            : "avg_pool3d_backward_out_frame",
+              grad_input);
+    backward(window_of(kSpatial, kernel_size, stride, padding),
+             kSpatial,
+             count_include_pad,
+             divisor_override,
+             grad_output,
+             grad_input);
+  }
+};
+
+template <int kSpatial>
+std::string adaptive_name(const char* suffix) {
+  return "adaptive_avg_pool" + std::to_string(kSpatial) + "d" + suffix;
+}
+
+template <int kSpatial>
+std::vector<int64_t> adaptive_sizes(const Tensor& self,
+                                    IntArrayRef output_size) {
+  const std::string name = adaptive_name<kSpatial>("");
+  TORCH_CHECK(output_size.size() == kSpatial,
+              name,
+              ": output_size must be ",
+              kSpatial);
+  TORCH_CHECK(self.dim() == kSpatial + 1 || self.dim() == kSpatial + 2,
+              name,
+              "(): Expected ",
+              kSpatial + 1,
+              "D or ",
+              kSpatial + 2,
+              "D tensor, but got ",
+              self.sizes());
+  for (int64_t i = self.dim() - kSpatial; i < self.dim(); ++i) {
+    TORCH_CHECK(self.size(i) > 0,
+                name,
+                "(): Expected input to have non-zero size for non-batch "
+                "dimensions, but input has sizes ",
+                self.sizes(),
+                " with dimension ",
+                i,
+                " being empty");
+  }
+  check_floating(name.c_str(), self);
+  std::vector<int64_t> sizes = self.sizes().vec();
+  std::copy(output_size.begin(), output_size.end(), sizes.end() - kSpatial);
+  return sizes;
+}
+
+// As on CPU and CUDA, only 2-d adaptive pooling keeps channels_last.
+template <int kSpatial>
+at::MemoryFormat adaptive_format(const Tensor& self) {
+  return kSpatial == 2 ? self.suggest_memory_format()
+                       : at::MemoryFormat::Contiguous;
+}
+
+template <int kSpatial>
+Tensor adaptive_avg_pool(const Tensor& self, IntArrayRef output_size) {
+  Tensor out = at::empty(adaptive_sizes<kSpatial>(self, output_size),
+                         self.options(),
+                         adaptive_format<kSpatial>(self));
+  forward(adaptive_window(), kSpatial, false, std::nullopt, self, out);
+  return out;
+}
+
+template <int kSpatial>
+Tensor& adaptive_avg_pool_out(const Tensor& self,
+                              IntArrayRef output_size,
+                              Tensor& out) {
+  const auto sizes = adaptive_sizes<kSpatial>(self, output_size);
+  TORCH_CHECK(self.dtype() == out.dtype(),
+              "expected dtype ",
+              self.dtype(),
+              " for `output` but got dtype ",
+              out.dtype());
+  at::native::resize_output(out, sizes);
+  forward(adaptive_window(), kSpatial, false, std::nullopt, self, out);
+  return out;
+}
+
+template <int kSpatial>
+void check_adaptive_backward(const Tensor& grad_output, const Tensor& self) {
+  const std::string name = adaptive_name<kSpatial>("_backward");
+  at::native::adaptive_pool_empty_output_check(grad_output, name.c_str());
+  TORCH_CHECK(grad_output.dim() == self.dim(),
+              name,
+              "(): Expected dimensions ",
+              self.dim(),
+              " for `grad_output` but got dimensions ",
+              grad_output.dim());
+  TORCH_CHECK(grad_output.dtype() == self.dtype(),
+              name,
+              "(): Expected dtype ",
+              self.dtype(),
+              " for `grad_output` but got dtype ",
+              grad_output.dtype());
+  check_floating(name.c_str(), self);
+}
+
+template <int kSpatial>
+Tensor adaptive_avg_pool_backward(const Tensor& grad_output,
+                                  const Tensor& self) {
+  check_adaptive_backward<kSpatial>(grad_output, self);
+  Tensor grad_input = at::empty(
+      self.sizes(), self.options(), adaptive_format<kSpatial>(self));
+  backward(adaptive_window(),
+           kSpatial,
+           false,
+           std::nullopt,
+           grad_output,
+           grad_input);
+  return grad_input;
+}
+
+Tensor& adaptive_avg_pool3d_backward_out(const Tensor& grad_output,
+                                         const Tensor& self,
+                                         Tensor& grad_input) {
+  check_adaptive_backward<3>(grad_output, self);
+  at::native::resize_output(grad_input, self.sizes());
+  backward(
+      adaptive_window(), 3, false, std::nullopt, grad_output, grad_input);
+  return grad_input;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<avg_pool2d_out, at::_ops::avg_pool2d_out>(m);
+  structured<avg_pool3d_out, at::_ops::avg_pool3d_out>(m);
+  structured<avg_pool_backward_out<at::meta::structured_avg_pool2d_backward, 2>,
+             at::_ops::avg_pool2d_backward_grad_input>(m);
+  structured<avg_pool_backward_out<at::meta::structured_avg_pool3d_backward, 3>,
+             at::_ops::avg_pool3d_backward_grad_input>(m);
+  m.impl("_adaptive_avg_pool2d", TORCH_FN(adaptive_avg_pool<2>));
+  m.impl("_adaptive_avg_pool3d", TORCH_FN(adaptive_avg_pool<3>));
+  m.impl("adaptive_avg_pool2d.out", TORCH_FN(adaptive_avg_pool_out<2>));
+  m.impl("adaptive_avg_pool3d.out", TORCH_FN(adaptive_avg_pool_out<3>));
+  m.impl("_adaptive_avg_pool2d_backward",
+         TORCH_FN(adaptive_avg_pool_backward<2>));
+  m.impl("_adaptive_avg_pool3d_backward",
+         TORCH_FN(adaptive_avg_pool_backward<3>));
+  m.impl("adaptive_avg_pool3d_backward.grad_input",
+         TORCH_FN(adaptive_avg_pool3d_backward_out));
+}
+
+}  // namespace
+}  // namespace torch_opencl::ops

@@ -1,0 +1,140 @@
+// Max pooling with indices (flat positions in the image's plane), and its
+// gradient. As on PyTorch's CPU a NaN wins over everything and the last NaN
+// over the others; of equal maxima the first in row-major order wins.
+//
+// Forward: a work-item makes BLOCK outputs. Backward: it makes BLOCK elements
+// of the image's gradient and looks up which of the windows over each chose
+// it, so the sum has a fixed order and needs no atomics.
+
+#include "types.clh"
+#include "window.clh"
+
+// Lanes of a position are as wide as those of the values they are selected with.
+#if LANES == 1
+typedef index_t where_t;
+#else
+#define position_float32 int
+#define position_float16 int
+#define position_bfloat16 int
+#define position_float64 long
+#define POSITION CONCAT(position_, DTYPE)
+typedef CONCAT(POSITION, 16) where_t;
+#endif
+
+#define lowest_float32 -INFINITY
+#define lowest_float16 -INFINITY
+#define lowest_bfloat16 -INFINITY
+#define lowest_float64 -INFINITY
+#define lowest_int64 LONG_MIN
+#define lowest_int32 INT_MIN
+#define lowest_int16 SHRT_MIN
+#define lowest_int8 CHAR_MIN
+#define lowest_uint8 0
+#define LOWEST CONCAT(lowest_, DTYPE)
+
+inline where_t load_indices(const global long *p, index_t i, index_t stride, int count) {
+#if LANES == 1
+  return (where_t)p[i];
+#else
+  POSITION lane[LANES];
+  for (int l = 0; l < LANES; ++l) lane[l] = (POSITION)p[i + min(l, count - 1) * stride];
+  return vload16(0, lane);
+#endif
+}
+
+inline void store_indices(global long *p, index_t i, index_t stride, int count, where_t where) {
+#if LANES == 1
+  p[i] = where;
+#else
+  long lane[LANES];
+  vstore16(convert_long16(where), 0, lane);
+  for (int l = 0; l < count; ++l) p[i + l * stride] = lane[l];
+#endif
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool(
+    const geometry_t geometry,
+    TENSOR(storage_t, out),
+    TENSOR(long, indices),
+    CONST_TENSOR(storage_t, self)) {
+  const geometry_t *g = &geometry;
+  const index_t block = (index_t)get_global_id(0);
+  if (block >= g->blocks) return;
+  const place_t place = place_of(block, g->channels, g->pooled);
+  const global storage_t *image = POINTER(self) + plane_offset(&place, g->image_strides);
+  const index_t lane_stride = g->image_strides[1];
+  const int d_begin = window_begin(g, 0, place.depth);
+  const int d_end = window_end(g, 0, place.depth);
+  const int h_begin = window_begin(g, 1, place.height);
+  const int h_end = window_end(g, 1, place.height);
+  for (int width = place.width; width < place.end_width; ++width) {
+    const int w_begin = window_begin(g, 2, width);
+    const int w_end = window_end(g, 2, width);
+    where_t where = (where_t)plane_position(g, d_begin, h_begin, w_begin);
+    lanes_t best = (lanes_t)LOWEST;
+    for (int d = d_begin; d < d_end; d += g->dilation[0])
+      for (int h = h_begin; h < h_end; h += g->dilation[1])
+        for (int w = w_begin; w < w_end; w += g->dilation[2]) {
+          const lanes_t value = load_lanes(
+              image, pixel_offset(g->image_strides, d, h, w), lane_stride, place.lanes);
+          const where_t here = (where_t)plane_position(g, d, h, w);
+          const where_t better = (value > best) | (value != value);
+          best = LANES_SELECT(best, value, better);
+          where = LANES_SELECT(where, here, better);
+        }
+    store_lanes(POINTER(out),
+                plane_offset(&place, g->pooled_strides) +
+                    pixel_offset(g->pooled_strides, place.depth, place.height, width),
+                g->pooled_strides[1],
+                place.lanes,
+                best);
+    store_indices(POINTER(indices),
+                  plane_offset(&place, g->indices_strides) +
+                      pixel_offset(g->indices_strides, place.depth, place.height, width),
+                  g->indices_strides[1],
+                  place.lanes,
+                  where);
+  }
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool_backward(
+    const geometry_t geometry,
+    TENSOR(storage_t, grad_input),
+    CONST_TENSOR(long, indices),
+    CONST_TENSOR(storage_t, grad_output)) {
+  const geometry_t *g = &geometry;
+  const index_t block = (index_t)get_global_id(0);
+  if (block >= g->blocks) return;
+  const place_t place = place_of(block, g->channels, g->image);
+  const global storage_t *grad =
+      POINTER(grad_output) + plane_offset(&place, g->pooled_strides);
+  const global long *chosen = POINTER(indices) + plane_offset(&place, g->indices_strides);
+  const int d_begin = covering_begin(g, 0, place.depth);
+  const int d_end = covering_end(g, 0, place.depth);
+  const int h_begin = covering_begin(g, 1, place.height);
+  const int h_end = covering_end(g, 1, place.height);
+  for (int width = place.width; width < place.end_width; ++width) {
+    const where_t here =
+        (where_t)plane_position(g, place.depth, place.height, width);
+    lanes_t sum = 0;
+    for (int d = d_begin; d < d_end; ++d)
+      for (int h = h_begin; h < h_end; ++h)
+        for (int w = covering_begin(g, 2, width); w < covering_end(g, 2, width); ++w) {
+          const where_t where = load_indices(chosen,
+                                             pixel_offset(g->indices_strides, d, h, w),
+                                             g->indices_strides[1],
+                                             place.lanes);
+          const lanes_t value = load_lanes(grad,
+                                           pixel_offset(g->pooled_strides, d, h, w),
+                                           g->pooled_strides[1],
+                                           place.lanes);
+          sum += LANES_SELECT((lanes_t)0, value, where == here);
+        }
+    store_lanes(POINTER(grad_input),
+                plane_offset(&place, g->image_strides) +
+                    pixel_offset(g->image_strides, place.depth, place.height, width),
+                g->image_strides[1],
+                place.lanes,
+                sum);
+  }
+}
