@@ -1,0 +1,128 @@
+// Tensors of one shape as rows along a dimension, for the kernels that include
+// rows.clh.
+#pragma once
+
+#include "../../cpp/aten/launch.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace torch_opencl::ops {
+
+inline constexpr int kRowsRank = 8;
+inline constexpr int kRowsTensors = 3;
+
+// rows_t of rows.clh.
+template <class Index>
+struct Rows {
+  Index count;
+  Index row_strides[kRowsTensors];
+  Index strides[kRowsTensors][kRowsRank];
+  int32_t sizes[kRowsRank];
+  int32_t rank;
+  int32_t row_size;
+};
+
+class RowsProblem {
+ public:
+  // The first tensor, the one written, decides which dimension is innermost.
+  RowsProblem(std::initializer_list<at::Tensor> tensors, int64_t dim)
+      : tensors_(tensors) {
+    const at::Tensor& written = tensors_[0];
+    for (const at::Tensor& tensor : tensors_) {
+      int64_t last = 0;
+      for (int64_t i = 0; i < tensor.dim(); ++i) {
+        last += (tensor.size(i) - 1) * tensor.stride(i);
+      }
+      extent_ = std::max(extent_, last + 1);
+      row_strides_.push_back(written.dim() ? tensor.stride(dim) : 1);
+    }
+    row_size_ = written.dim() ? written.size(dim) : 1;
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < written.dim(); ++i) {
+      if (i != dim && written.size(i) != 1) {
+        order.push_back(i);
+      }
+    }
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return written.stride(a) < written.stride(b) ||
+             (written.stride(a) == written.stride(b) && a > b);
+    });
+    for (const int64_t i : order) {
+      append(i);
+    }
+    if (sizes_.empty()) {
+      sizes_.push_back(1);
+      strides_.emplace_back(tensors_.size(), 1);
+    }
+    TORCH_CHECK(sizes_.size() <= kRowsRank,
+                "tensors whose strides leave more than ",
+                kRowsRank + 1,
+                " dimensions are not supported");
+  }
+
+  int64_t row_size() const { return row_size_; }
+  int64_t count() const {
+    return std::accumulate(
+        sizes_.begin(), sizes_.end(), int64_t{1}, std::multiplies<>());
+  }
+  bool rows_contiguous() const {
+    return row_size_ == 1 ||
+           std::all_of(row_strides_.begin(),
+                       row_strides_.end(),
+                       [](int64_t stride) { return stride == 1; });
+  }
+  bool fits_int32() const { return aten::fits_int32(extent_); }
+
+  // Blocks of `lanes` rows.
+  int64_t blocks(int lanes) const {
+    return count() / sizes_[0] * ((sizes_[0] + lanes - 1) / lanes);
+  }
+
+  template <class Index>
+  Rows<Index> rows(int lanes) const {
+    Rows<Index> rows{};
+    rows.count = static_cast<Index>(blocks(lanes));
+    rows.rank = static_cast<int32_t>(sizes_.size());
+    rows.row_size = static_cast<int32_t>(row_size_);
+    for (size_t i = 0; i < sizes_.size(); ++i) {
+      rows.sizes[i] = static_cast<int32_t>(sizes_[i]);
+    }
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+      rows.row_strides[t] = static_cast<Index>(row_strides_[t]);
+      for (size_t i = 0; i < sizes_.size(); ++i) {
+        rows.strides[t][i] = static_cast<Index>(strides_[i][t]);
+      }
+    }
+    return rows;
+  }
+
+ private:
+  void append(int64_t dim) {
+    const int64_t size = tensors_[0].size(dim);
+    std::vector<int64_t> strides;
+    bool joins = !sizes_.empty();
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+      strides.push_back(tensors_[t].stride(dim));
+      joins = joins && strides[t] == strides_.back()[t] * sizes_.back();
+    }
+    if (joins) {
+      sizes_.back() *= size;
+    } else {
+      sizes_.push_back(size);
+      strides_.push_back(std::move(strides));
+    }
+  }
+
+  std::vector<at::Tensor> tensors_;
+  std::vector<int64_t> row_strides_;
+  std::vector<int64_t> sizes_;
+  std::vector<std::vector<int64_t>> strides_;  // [dimension][tensor]
+  int64_t row_size_ = 1;
+  int64_t extent_ = 1;
+};
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,220 @@
+// Softmax and log-softmax (LOG) along one dimension, and their gradients.
+//
+// `along`: rows are contiguous, a work-item makes one, 16 elements at a time.
+// `across`: a work-item makes LANES neighbouring rows, one element of each at a
+//   time; any strides.
+// `group`: rows are contiguous, a work-group makes one.
+//
+// The row's maximum is subtracted, found in a pass of its own, so a row of -inf
+// gives NaN as PyTorch does. Sums are in blocks of BLOCK vectors.
+
+#include "types.clh"
+#include "lanes.clh"
+#include "rows.clh"
+
+#ifndef LOG
+#define LOG 0
+#endif
+#ifndef WG_SIZE
+#define WG_SIZE 64
+#endif
+#ifndef BLOCK
+#define BLOCK 64
+#endif
+
+// y from x less the maximum, and `normaliser`, which is the sum of exponentials
+// or its logarithm.
+#if LOG
+#define NORMALISER(sum) log(sum)
+#define FORWARD(x, normaliser) ((x) - (normaliser))
+#define SUMMAND(grad, y) (grad)
+#define BACKWARD(grad, y, sum) ((grad) - exp(y) * (sum))
+#else
+#define NORMALISER(sum) (sum)
+#define FORWARD(x, normaliser) (exp(x) / (normaliser))
+#define SUMMAND(grad, y) ((grad) * (y))
+#define BACKWARD(grad, y, sum) (((grad) - (sum)) * (y))
+#endif
+
+#define FORWARD_PARAMETERS \
+  const rows_t rows, TENSOR(out_t, out), CONST_TENSOR(storage_t, self)
+#define BACKWARD_PARAMETERS                                      \
+  const rows_t rows, TENSOR(out_t, grad_input),                  \
+      CONST_TENSOR(storage_t, grad_output), CONST_TENSOR(storage_t, output)
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across(
+    FORWARD_PARAMETERS) {
+  const index_t id = (index_t)get_global_id(0);
+  if (id >= rows.count) return;
+  const row_t row = row_of(id, &rows, LANES);
+  const global storage_t *x = POINTER(self) + row.offset[1];
+  const index_t lane = rows.strides[1][0];
+  const index_t step = rows.row_strides[1];
+  lanes_t largest = (lanes_t)-INFINITY;
+  for (int i = 0; i < rows.row_size; ++i)
+    largest = fmax(largest, load_lanes(x, i * step, lane, row.lanes));
+  lanes_t sum = 0;
+  for (int begin = 0; begin < rows.row_size; begin += BLOCK) {
+    lanes_t part = 0;
+    for (int i = begin; i < min(begin + BLOCK, rows.row_size); ++i)
+      part += exp(load_lanes(x, i * step, lane, row.lanes) - largest);
+    sum += part;
+  }
+  const lanes_t normaliser = NORMALISER(sum);
+  global out_t *y = POINTER(out) + row.offset[0];
+  for (int i = 0; i < rows.row_size; ++i)
+    store_lanes(y,
+                i * rows.row_strides[0],
+                rows.strides[0][0],
+                row.lanes,
+                FORWARD(load_lanes(x, i * step, lane, row.lanes) - largest, normaliser));
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across_backward(
+    BACKWARD_PARAMETERS) {
+  const index_t id = (index_t)get_global_id(0);
+  if (id >= rows.count) return;
+  const row_t row = row_of(id, &rows, LANES);
+  const global storage_t *grad = POINTER(grad_output) + row.offset[1];
+  const global storage_t *y = POINTER(output) + row.offset[2];
+  const index_t grad_lane = rows.strides[1][0];
+  const index_t y_lane = rows.strides[2][0];
+  lanes_t sum = 0;
+  for (int begin = 0; begin < rows.row_size; begin += BLOCK) {
+    lanes_t part = 0;
+    for (int i = begin; i < min(begin + BLOCK, rows.row_size); ++i)
+      part += SUMMAND(load_lanes(grad, i * rows.row_strides[1], grad_lane, row.lanes),
+                      load_lanes(y, i * rows.row_strides[2], y_lane, row.lanes));
+    sum += part;
+  }
+  global out_t *result = POINTER(grad_input) + row.offset[0];
+  for (int i = 0; i < rows.row_size; ++i)
+    store_lanes(result,
+                i * rows.row_strides[0],
+                rows.strides[0][0],
+                row.lanes,
+                BACKWARD(load_lanes(grad, i * rows.row_strides[1], grad_lane, row.lanes),
+                         load_lanes(y, i * rows.row_strides[2], y_lane, row.lanes),
+                         sum));
+}
+
+#if LANES > 1
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
+    FORWARD_PARAMETERS) {
+  const index_t id = (index_t)get_global_id(0);
+  if (id >= rows.count) return;
+  const row_t row = row_of(id, &rows, 1);
+  const global storage_t *x = POINTER(self) + row.offset[1];
+  const int size = rows.row_size;
+  const int whole = size / LANES * LANES;
+  lanes_t largest_lanes = (lanes_t)-INFINITY;
+  for (int i = 0; i < whole; i += LANES)
+    largest_lanes = fmax(largest_lanes, load_lanes(x, i, 1, LANES));
+  compute_t largest = LANES_MAX(largest_lanes);
+  for (int i = whole; i < size; ++i) largest = fmax(largest, LOAD(x, i));
+
+  compute_t sum = 0;
+  for (int begin = 0; begin < whole; begin += BLOCK * LANES) {
+    lanes_t part = 0;
+    for (int i = begin; i < min(begin + BLOCK * LANES, whole); i += LANES)
+      part += exp(load_lanes(x, i, 1, LANES) - largest);
+    sum += LANES_SUM(part);
+  }
+  compute_t rest = 0;
+  for (int i = whole; i < size; ++i) rest += exp(LOAD(x, i) - largest);
+  const compute_t normaliser = NORMALISER(sum + rest);
+
+  global out_t *y = POINTER(out) + row.offset[0];
+  for (int i = 0; i < whole; i += LANES)
+    store_lanes(
+        y, i, 1, LANES, FORWARD(load_lanes(x, i, 1, LANES) - largest, normaliser));
+  for (int i = whole; i < size; ++i)
+    STORE_OUT(y, i, FORWARD(LOAD(x, i) - largest, normaliser));
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_backward(
+    BACKWARD_PARAMETERS) {
+  const index_t id = (index_t)get_global_id(0);
+  if (id >= rows.count) return;
+  const row_t row = row_of(id, &rows, 1);
+  const global storage_t *grad = POINTER(grad_output) + row.offset[1];
+  const global storage_t *y = POINTER(output) + row.offset[2];
+  const int size = rows.row_size;
+  const int whole = size / LANES * LANES;
+  compute_t sum = 0;
+  for (int begin = 0; begin < whole; begin += BLOCK * LANES) {
+    lanes_t part = 0;
+    for (int i = begin; i < min(begin + BLOCK * LANES, whole); i += LANES)
+      part += SUMMAND(load_lanes(grad, i, 1, LANES), load_lanes(y, i, 1, LANES));
+    sum += LANES_SUM(part);
+  }
+  compute_t rest = 0;
+  for (int i = whole; i < size; ++i) rest += SUMMAND(LOAD(grad, i), LOAD(y, i));
+  sum += rest;
+
+  global out_t *result = POINTER(grad_input) + row.offset[0];
+  for (int i = 0; i < whole; i += LANES)
+    store_lanes(result,
+                i,
+                1,
+                LANES,
+                BACKWARD(load_lanes(grad, i, 1, LANES), load_lanes(y, i, 1, LANES), sum));
+  for (int i = whole; i < size; ++i)
+    STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
+}
+
+#else
+
+// Every work-item gets the result; `shared` is free for the next call.
+#define GROUP_REDUCE(value, shared, combine)                               \
+  {                                                                        \
+    const int item = get_local_id(0);                                      \
+    shared[item] = value;                                                  \
+    barrier(CLK_LOCAL_MEM_FENCE);                                          \
+    for (int half_size = WG_SIZE / 2; half_size > 0; half_size /= 2) {     \
+      if (item < half_size)                                                \
+        shared[item] = combine(shared[item], shared[item + half_size]);    \
+      barrier(CLK_LOCAL_MEM_FENCE);                                        \
+    }                                                                      \
+    value = shared[0];                                                     \
+    barrier(CLK_LOCAL_MEM_FENCE);                                          \
+  }
+#define ADD(a, b) ((a) + (b))
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_group(
+    FORWARD_PARAMETERS) {
+  local compute_t shared[WG_SIZE];
+  const row_t row = row_of((index_t)get_group_id(0), &rows, 1);
+  const global storage_t *x = POINTER(self) + row.offset[1];
+  const int first = get_local_id(0);
+  compute_t largest = -INFINITY;
+  for (int i = first; i < rows.row_size; i += WG_SIZE)
+    largest = fmax(largest, LOAD(x, i));
+  GROUP_REDUCE(largest, shared, fmax)
+  compute_t sum = 0;
+  for (int i = first; i < rows.row_size; i += WG_SIZE) sum += exp(LOAD(x, i) - largest);
+  GROUP_REDUCE(sum, shared, ADD)
+  const compute_t normaliser = NORMALISER(sum);
+  global out_t *y = POINTER(out) + row.offset[0];
+  for (int i = first; i < rows.row_size; i += WG_SIZE)
+    STORE_OUT(y, i, FORWARD(LOAD(x, i) - largest, normaliser));
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_group_backward(
+    BACKWARD_PARAMETERS) {
+  local compute_t shared[WG_SIZE];
+  const row_t row = row_of((index_t)get_group_id(0), &rows, 1);
+  const global storage_t *grad = POINTER(grad_output) + row.offset[1];
+  const global storage_t *y = POINTER(output) + row.offset[2];
+  const int first = get_local_id(0);
+  compute_t sum = 0;
+  for (int i = first; i < rows.row_size; i += WG_SIZE)
+    sum += SUMMAND(LOAD(grad, i), LOAD(y, i));
+  GROUP_REDUCE(sum, shared, ADD)
+  global out_t *result = POINTER(grad_input) + row.offset[0];
+  for (int i = first; i < rows.row_size; i += WG_SIZE)
+    STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
+}
+
+#endif
