@@ -65,6 +65,10 @@ class RowsProblem {
   }
 
   int64_t row_size() const { return row_size_; }
+  int64_t row_stride(int tensor) const { return row_strides_[tensor]; }
+  // Of the dimension along which rows are nearest to each other.
+  int64_t inner_size() const { return sizes_[0]; }
+  int64_t inner_stride(int tensor) const { return strides_[0][tensor]; }
   int64_t count() const {
     return std::accumulate(
         sizes_.begin(), sizes_.end(), int64_t{1}, std::multiplies<>());

@@ -1,0 +1,314 @@
+#include "batch_norm.h"
+
+#include "../../cpp/aten/launch.h"
+#include "../common/dtype_check.h"
+
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <tuple>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using Outputs = std::tuple<Tensor, Tensor, Tensor>;
+using OutputRefs = std::tuple<Tensor&, Tensor&, Tensor&>;
+
+Tensor value_or_undefined(const OptionalTensor& tensor) {
+  return tensor.value_or(Tensor());
+}
+
+// Parameters have the input's dtype or, beside half types, float.
+void check_params(const Tensor& input, std::initializer_list<Tensor> params) {
+  check_floating("batch_norm", input);
+  for (const Tensor& param : params) {
+    TORCH_CHECK(!param.defined() ||
+                    param.scalar_type() == input.scalar_type() ||
+                    param.scalar_type() == compute_type(input.scalar_type()),
+                "mixed dtype: expect parameter to have scalar type of ",
+                c10::toString(compute_type(input.scalar_type())));
+  }
+  for (size_t i = 0; i + 1 < params.size(); i += 2) {
+    const Tensor& first = params.begin()[i];
+    const Tensor& second = params.begin()[i + 1];
+    TORCH_CHECK(!first.defined() || !second.defined() ||
+                    first.scalar_type() == second.scalar_type(),
+                "expected scalar type ",
+                c10::toString(first.scalar_type()),
+                " but found ",
+                c10::toString(second.scalar_type()));
+  }
+}
+
+// As on the CPU, evaluation saves nothing.
+Statistics batch_norm_into(const Tensor& input,
+                           const OptionalTensor& weight_opt,
+                           const OptionalTensor& bias_opt,
+                           const OptionalTensor& running_mean_opt,
+                           const OptionalTensor& running_var_opt,
+                           bool training,
+                           double momentum,
+                           double epsilon,
+                           const Tensor& out) {
+  const Tensor weight = value_or_undefined(weight_opt);
+  const Tensor bias = value_or_undefined(bias_opt);
+  const Tensor running_mean = value_or_undefined(running_mean_opt);
+  const Tensor running_var = value_or_undefined(running_var_opt);
+  check_params(input, {weight, bias, running_mean, running_var});
+  TORCH_CHECK(!training || input.numel() != 0,
+              "input tensor must have at least one element, but got "
+              "input_sizes = ",
+              input.sizes());
+  TORCH_CHECK(training || (running_mean.defined() && running_var.defined()),
+              "running_mean must be defined in evaluation mode");
+  const Statistics statistics =
+      training
+          ? batch_statistics(input, running_mean, running_var, momentum, epsilon)
+          : running_statistics(input, running_mean, running_var, epsilon);
+  if (input.numel() != 0) {
+    batch_norm_transform(input, statistics, weight, bias, out);
+  }
+  if (training) {
+    return statistics;
+  }
+  const Tensor none = at::empty({0}, statistics.mean.options());
+  return {none, none.clone()};
+}
+
+Outputs native_batch_norm(const Tensor& input,
+                          const OptionalTensor& weight,
+                          const OptionalTensor& bias,
+                          const OptionalTensor& running_mean,
+                          const OptionalTensor& running_var,
+                          bool training,
+                          double momentum,
+                          double epsilon) {
+  Tensor out = at::empty_like(input, input.suggest_memory_format());
+  Statistics saved = batch_norm_into(input,
+                                     weight,
+                                     bias,
+                                     running_mean,
+                                     running_var,
+                                     training,
+                                     momentum,
+                                     epsilon,
+                                     out);
+  return {out, saved.mean, saved.inverse_deviation};
+}
+
+void copy_out(Tensor& out, const Tensor& value) {
+  at::native::resize_output(out, value.sizes());
+  out.copy_(value);
+}
+
+OutputRefs native_batch_norm_out(const Tensor& input,
+                                 const OptionalTensor& weight,
+                                 const OptionalTensor& bias,
+                                 const OptionalTensor& running_mean,
+                                 const OptionalTensor& running_var,
+                                 bool training,
+                                 double momentum,
+                                 double epsilon,
+                                 Tensor& out,
+                                 Tensor& save_mean,
+                                 Tensor& save_invstd) {
+  at::native::resize_output(out, input.sizes());
+  const Statistics saved = batch_norm_into(input,
+                                           weight,
+                                           bias,
+                                           running_mean,
+                                           running_var,
+                                           training,
+                                           momentum,
+                                           epsilon,
+                                           out);
+  copy_out(save_mean, saved.mean);
+  copy_out(save_invstd, saved.inverse_deviation);
+  return {out, save_mean, save_invstd};
+}
+
+Outputs native_batch_norm_legit(const Tensor& input,
+                                const OptionalTensor& weight,
+                                const OptionalTensor& bias,
+                                Tensor& running_mean,
+                                Tensor& running_var,
+                                bool training,
+                                double momentum,
+                                double epsilon) {
+  return native_batch_norm(input,
+                           weight,
+                           bias,
+                           running_mean,
+                           running_var,
+                           training,
+                           momentum,
+                           epsilon);
+}
+
+OutputRefs native_batch_norm_legit_out(const Tensor& input,
+                                       const OptionalTensor& weight,
+                                       const OptionalTensor& bias,
+                                       Tensor& running_mean,
+                                       Tensor& running_var,
+                                       bool training,
+                                       double momentum,
+                                       double epsilon,
+                                       Tensor& out,
+                                       Tensor& save_mean,
+                                       Tensor& save_invstd) {
+  return native_batch_norm_out(input,
+                               weight,
+                               bias,
+                               running_mean,
+                               running_var,
+                               training,
+                               momentum,
+                               epsilon,
+                               out,
+                               save_mean,
+                               save_invstd);
+}
+
+Outputs native_batch_norm_no_stats(const Tensor& input,
+                                   const OptionalTensor& weight,
+                                   const OptionalTensor& bias,
+                                   bool training,
+                                   double momentum,
+                                   double epsilon) {
+  return native_batch_norm(
+      input, weight, bias, {}, {}, training, momentum, epsilon);
+}
+
+OutputRefs native_batch_norm_no_stats_out(const Tensor& input,
+                                          const OptionalTensor& weight,
+                                          const OptionalTensor& bias,
+                                          bool training,
+                                          double momentum,
+                                          double epsilon,
+                                          Tensor& out,
+                                          Tensor& save_mean,
+                                          Tensor& save_invstd) {
+  return native_batch_norm_out(input,
+                               weight,
+                               bias,
+                               {},
+                               {},
+                               training,
+                               momentum,
+                               epsilon,
+                               out,
+                               save_mean,
+                               save_invstd);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_with_update(
+    const Tensor& input,
+    const OptionalTensor& weight,
+    const OptionalTensor& bias,
+    Tensor& running_mean,
+    Tensor& running_var,
+    double momentum,
+    double epsilon) {
+  auto [out, mean, inverse_deviation] = native_batch_norm(
+      input, weight, bias, running_mean, running_var, true, momentum, epsilon);
+  return {out,
+          mean,
+          inverse_deviation,
+          at::empty({0}, input.options().dtype(at::kByte))};
+}
+
+Outputs native_batch_norm_backward(const Tensor& grad_output,
+                                   const Tensor& input,
+                                   const OptionalTensor& weight_opt,
+                                   const OptionalTensor& running_mean_opt,
+                                   const OptionalTensor& running_var_opt,
+                                   const OptionalTensor& save_mean,
+                                   const OptionalTensor& save_invstd,
+                                   bool train,
+                                   double epsilon,
+                                   std::array<bool, 3> output_mask) {
+  const Tensor weight = value_or_undefined(weight_opt);
+  const Tensor running_mean = value_or_undefined(running_mean_opt);
+  const Tensor running_var = value_or_undefined(running_var_opt);
+  check_params(input, {weight, weight, running_mean, running_var});
+  TORCH_CHECK(grad_output.scalar_type() == input.scalar_type(),
+              "expected scalar type ",
+              c10::toString(input.scalar_type()),
+              " but found ",
+              c10::toString(grad_output.scalar_type()));
+  if (input.numel() == 0) {
+    const auto params =
+        (weight.defined() ? weight : input).options();
+    const auto zeros = [&](bool wanted) {
+      return wanted ? at::zeros({input.size(1)}, params) : Tensor();
+    };
+    return {output_mask[0] ? at::zeros_like(input) : Tensor(),
+            zeros(output_mask[1]),
+            zeros(output_mask[2])};
+  }
+  Statistics statistics;
+  if (train) {
+    const at::ScalarType type = compute_type(input.scalar_type());
+    TORCH_CHECK(save_mean.has_value() && save_invstd.has_value(),
+                "when train=True, save_mean and save_invstd are required");
+    statistics = {
+        save_mean->to(type).contiguous(),     // copy: one number a channel
+        save_invstd->to(type).contiguous()};  // copy: one number a channel
+  } else {
+    TORCH_CHECK(running_mean.defined() && running_var.defined(),
+                "running_mean must be defined in evaluation mode");
+    statistics =
+        running_statistics(input, running_mean, running_var, epsilon);
+  }
+  BatchNormGradients gradients = batch_norm_gradients(
+      grad_output, input, statistics, weight, train, output_mask);
+  return {gradients.input, gradients.weight, gradients.bias};
+}
+
+Outputs batch_norm_backward(const Tensor& grad_output,
+                            const Tensor& input,
+                            const Tensor& weight,
+                            const OptionalTensor& running_mean,
+                            const OptionalTensor& running_var,
+                            const OptionalTensor& save_mean,
+                            const OptionalTensor& save_var,
+                            bool update,
+                            double epsilon,
+                            std::array<bool, 3> output_mask,
+                            const Tensor&) {
+  return native_batch_norm_backward(grad_output,
+                                    input,
+                                    weight,
+                                    running_mean,
+                                    running_var,
+                                    save_mean,
+                                    save_var,
+                                    update,
+                                    epsilon,
+                                    output_mask);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_batch_norm", TORCH_FN(native_batch_norm));
+  m.impl("native_batch_norm.out", TORCH_FN(native_batch_norm_out));
+  m.impl("_native_batch_norm_legit", TORCH_FN(native_batch_norm_legit));
+  m.impl("_native_batch_norm_legit.out", TORCH_FN(native_batch_norm_legit_out));
+  m.impl("_native_batch_norm_legit.no_stats",
+         TORCH_FN(native_batch_norm_no_stats));
+  m.impl("_native_batch_norm_legit.no_stats_out",
+         TORCH_FN(native_batch_norm_no_stats_out));
+  m.impl("_batch_norm_with_update", TORCH_FN(batch_norm_with_update));
+  m.impl("native_batch_norm_backward", TORCH_FN(native_batch_norm_backward));
+  m.impl("batch_norm_backward", TORCH_FN(batch_norm_backward));
+}
+
+}  // namespace
+}  // namespace torch_opencl::ops

@@ -1,0 +1,157 @@
+// Of each channel, the sums of grad_output and of grad_output times the
+// centered input, from which batch normalisation's gradients follow. Jobs of
+// `chunk` pixels leave partial sums, as [chunk][channel], which a work-group a
+// channel adds up. The order of everything is fixed.
+
+#include "batch_norm.clh"
+
+#if ACROSS || LANES > 1
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_partials(
+    const rows_t rows,
+    const index_t pixels,
+    const index_t chunk,
+    const int jobs,
+    TENSOR(compute_t, sums),
+    TENSOR(compute_t, products),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(storage_t, grad_output),
+    CONST_TENSOR(compute_t, means)) {
+  const int job = (int)get_global_id(0);
+  if (job >= jobs) return;
+  const int channels = rows.row_size;
+#if ACROSS
+  const int blocks = (channels + LANES - 1) / LANES;
+  const int c = job % blocks * LANES;
+  const int count = min(LANES, channels - c);
+  const index_t number = job / blocks;
+#else
+  const int c = job % channels;
+  const int count = 1;
+  const index_t number = job / channels;
+#endif
+  const index_t first = number * chunk;
+  const index_t last = min(first + chunk, pixels);
+  const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
+  const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
+  const index_t x_step = rows.strides[1][0];
+  const index_t grad_step = rows.strides[2][0];
+  const channels_t mean = load_statistics(POINTER(means), c, count);
+  lanes_t sum_lanes = 0;
+  lanes_t sum_lost = 0;
+  lanes_t product_lanes = 0;
+  lanes_t product_lost = 0;
+#if ACROSS
+  FOR_EACH_RUN(first, last) {
+    const index_t x_offset = pixel_offset(&rows, 1, pixel);
+    const index_t grad_offset = pixel_offset(&rows, 2, pixel);
+    for (index_t i = 0; i < length; ++i) {
+      const lanes_t g =
+          load_lanes(grad, grad_offset + i * grad_step, rows.row_strides[2], count);
+      const lanes_t d =
+          load_lanes(x, x_offset + i * x_step, rows.row_strides[1], count) - mean;
+      KAHAN_ADD(lanes_t, sum_lanes, sum_lost, g)
+      KAHAN_ADD(lanes_t, product_lanes, product_lost, g * d)
+    }
+  }
+  const lanes_t sum = sum_lanes;
+  const lanes_t product = product_lanes;
+#else
+  compute_t sum = 0;
+  compute_t product = 0;
+  FOR_EACH_RUN(first, last) {
+    const index_t x_offset = pixel_offset(&rows, 1, pixel);
+    const index_t grad_offset = pixel_offset(&rows, 2, pixel);
+    const index_t whole = length / LANES * LANES;
+    for (index_t i = 0; i < whole; i += LANES) {
+      const lanes_t g = load_lanes(grad, grad_offset + i * grad_step, grad_step, LANES);
+      const lanes_t d = load_lanes(x, x_offset + i * x_step, x_step, LANES) - mean;
+      KAHAN_ADD(lanes_t, sum_lanes, sum_lost, g)
+      KAHAN_ADD(lanes_t, product_lanes, product_lost, g * d)
+    }
+    for (index_t i = whole; i < length; ++i) {
+      const compute_t g = LOAD(grad, grad_offset + i * grad_step);
+      sum += g;
+      product += g * (LOAD(x, x_offset + i * x_step) - mean);
+    }
+  }
+  sum += LANES_SUM(sum_lanes);
+  product += LANES_SUM(product_lanes);
+#endif
+  store_statistics(POINTER(sums) + number * channels, c, count, sum);
+  store_statistics(POINTER(products) + number * channels, c, count, product);
+}
+
+#else
+
+// A work-group a job, its work-items side by side in memory.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_partials(
+    const rows_t rows,
+    const index_t pixels,
+    const index_t chunk,
+    const int jobs,
+    TENSOR(compute_t, sums),
+    TENSOR(compute_t, products),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(storage_t, grad_output),
+    CONST_TENSOR(compute_t, means)) {
+  local compute_t shared[WG_SIZE];
+  const int job = (int)get_group_id(0);
+  const int channels = rows.row_size;
+  const int c = job % channels;
+  const index_t number = job / channels;
+  const index_t first = number * chunk;
+  const index_t last = min(first + chunk, pixels);
+  const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
+  const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
+  const compute_t mean = POINTER(means)[c];
+  compute_t sum = 0;
+  compute_t product = 0;
+  for (index_t p = first + (index_t)get_local_id(0); p < last; p += WG_SIZE) {
+    const compute_t g = LOAD(grad, pixel_offset(&rows, 2, p));
+    sum += g;
+    product += g * (LOAD(x, pixel_offset(&rows, 1, p)) - mean);
+  }
+  sum = group_sum(sum, shared);
+  product = group_sum(product, shared);
+  if (get_local_id(0) == 0) {
+    POINTER(sums)[number * channels + c] = sum;
+    POINTER(products)[number * channels + c] = product;
+  }
+}
+
+#endif
+
+// grad_weight and grad_bias, and what grad_input needs: the mean of grad_output
+// and its slope along the centered input.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_finish(
+    const long pixels,
+    const int chunks,
+    TENSOR(compute_t, shifts),
+    TENSOR(compute_t, slopes),
+    TENSOR(param_t, grad_weight),
+    TENSOR(param_t, grad_bias),
+    CONST_TENSOR(compute_t, sums),
+    CONST_TENSOR(compute_t, products),
+    CONST_TENSOR(compute_t, inverse_deviation)) {
+  local compute_t shared[WG_SIZE];
+  const int c = (int)get_group_id(0);
+  const int channels = (int)get_num_groups(0);
+  compute_t sum = 0;
+  compute_t sum_lost = 0;
+  compute_t product = 0;
+  compute_t product_lost = 0;
+  for (int i = get_local_id(0); i < chunks; i += WG_SIZE) {
+    KAHAN_ADD(compute_t, sum, sum_lost, POINTER(sums)[(long)i * channels + c])
+    KAHAN_ADD(compute_t, product, product_lost, POINTER(products)[(long)i * channels + c])
+  }
+  sum = group_sum(sum, shared);
+  product = group_sum(product, shared);
+  if (get_local_id(0) == 0) {
+    const compute_t inverse = POINTER(inverse_deviation)[c];
+    POINTER(shifts)[c] = sum / (compute_t)pixels;
+    POINTER(slopes)[c] = product / (compute_t)pixels * inverse * inverse;
+    if (grad_weight_memory) STORE_PARAM(POINTER(grad_weight), c, product * inverse);
+    if (grad_bias_memory) STORE_PARAM(POINTER(grad_bias), c, sum);
+  }
+}

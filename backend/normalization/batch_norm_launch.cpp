@@ -1,0 +1,341 @@
+// The passes of batch normalisation: how work is split, and the launches.
+#include "batch_norm.h"
+#include "kernel_sources.h"
+
+#include "../../cpp/aten/launch.h"
+#include "../common/rows.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+constexpr int kLanes = 16;
+constexpr int kStepsCpu = 16;
+constexpr int kItemWorkGroup = 64;     // kernels without local memory
+constexpr int kReduceWorkGroup = 128;  // a work-group a job, on a GPU
+// Elements of a reduction's job: enough to amortise its start, few enough to
+// stay in a cache for the second look at them.
+constexpr int64_t kJobAlong = 8192;
+constexpr int64_t kJobAcrossCpu = 256;
+constexpr int64_t kJobAcrossGpu = 128;
+constexpr int64_t kMostChunksGpu = 512;
+
+// A tensor as channels by pixels, and how its work is split.
+class Problem {
+ public:
+  // The first tensor is the one written; then the input, then grad_output.
+  explicit Problem(std::initializer_list<Tensor> tensors)
+      : rows_(tensors, 1),
+        input_(tensors.begin()[1]),
+        cpu_(aten::device_of(input_).is_cpu()) {
+    across_ = channels() > 1 && rows_.row_stride(1) == 1 &&
+              (rows_.inner_stride(1) != 1 || rows_.inner_size() == 1);
+    split();
+  }
+
+  int64_t channels() const { return rows_.row_size(); }
+  int64_t pixels() const { return rows_.count(); }
+  int64_t chunks() const { return chunks_; }
+  int64_t chunk() const { return chunk_; }
+
+  // Launches over jobs of `chunk` pixels. `arguments` follow the job count.
+  template <class... Arguments>
+  void reduce(const KernelSource& source,
+              const char* kernel_name,
+              const Arguments&... arguments) const {
+    const bool groups = !cpu_ && !across_;
+    const int work_group = cpu_ ? 1 : groups ? kReduceWorkGroup : kItemWorkGroup;
+    with_index([&](auto index) {
+      using Index = decltype(index);
+      launch(input_,
+             source,
+             kernel_name,
+             {{"DTYPE", dtype_of(input_)},
+              {"ACROSS", across_},
+              {"LANES", lanes()},
+              {"INDEX64", sizeof(Index) == 8},
+              {"WG_SIZE", work_group}},
+             range(groups ? jobs_ * work_group : jobs_, work_group),
+             rows_.rows<Index>(1),
+             static_cast<Index>(pixels()),
+             static_cast<Index>(chunk_),
+             static_cast<int32_t>(jobs_),
+             arguments...);
+    });
+  }
+
+  // Launches over the elements. `arguments` follow the job count.
+  template <class... Arguments>
+  void transform(const char* kernel_name,
+                 bool train,
+                 at::ScalarType param_type,
+                 const Arguments&... arguments) const {
+    const int steps = cpu_ ? kStepsCpu : 1;
+    const int work_group = cpu_ ? 1 : kItemWorkGroup;
+    const int64_t jobs =
+        across_ ? ceil_div(channels(), lanes()) * ceil_div(pixels(), steps)
+                : channels() * (pixels() / rows_.inner_size()) *
+                      ceil_div(rows_.inner_size(), int64_t{steps} * lanes());
+    with_index([&](auto index) {
+      using Index = decltype(index);
+      launch(input_,
+             sources::batch_norm_transform,
+             kernel_name,
+             {{"DTYPE", dtype_of(input_)},
+              {"PARAM_DTYPE", dtype_of(param_type)},
+              {"ACROSS", across_},
+              {"LANES", lanes()},
+              {"STEPS", steps},
+              {"TRAIN", train},
+              {"INDEX64", sizeof(Index) == 8},
+              {"WG_SIZE", work_group}},
+             range(jobs, work_group),
+             rows_.rows<Index>(1),
+             static_cast<Index>(pixels()),
+             jobs,
+             arguments...);
+    });
+  }
+
+  // Launches a work-group a channel.
+  template <class... Arguments>
+  void finish(const KernelSource& source,
+              const char* kernel_name,
+              at::ScalarType param_type,
+              const Arguments&... arguments) const {
+    const int work_group = cpu_ ? 1 : kItemWorkGroup;
+    launch(input_,
+           source,
+           kernel_name,
+           {{"DTYPE", dtype_of(input_)},
+            {"PARAM_DTYPE", dtype_of(param_type)},
+            {"WG_SIZE", work_group}},
+           range(channels() * work_group, work_group),
+           arguments...);
+  }
+
+ private:
+  static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+  int lanes() const { return cpu_ ? kLanes : 1; }
+
+  template <class Launch>
+  void with_index(const Launch& launch) const {
+    if (rows_.fits_int32()) {
+      launch(int32_t());
+    } else {
+      launch(int64_t());
+    }
+  }
+
+  void split() {
+    const int64_t blocks = across_ ? ceil_div(channels(), lanes()) : channels();
+    chunk_ = !across_ ? kJobAlong : cpu_ ? kJobAcrossCpu : kJobAcrossGpu;
+    if (!cpu_) {
+      chunk_ = std::max(chunk_, ceil_div(pixels(), kMostChunksGpu));
+    }
+    // Few channels: smaller jobs, so that every core has some.
+    const int64_t wanted = 4 * aten::device_of(input_).info().compute_units;
+    const int64_t smallest = across_ ? 16 : 512;
+    while (chunk_ > smallest && blocks * ceil_div(pixels(), chunk_) < wanted) {
+      chunk_ /= 2;
+    }
+    chunks_ = ceil_div(pixels(), chunk_);
+    jobs_ = blocks * chunks_;
+  }
+
+  RowsProblem rows_;
+  Tensor input_;
+  bool cpu_;
+  bool across_ = false;
+  int64_t chunk_ = 0;
+  int64_t chunks_ = 0;
+  int64_t jobs_ = 0;
+};
+
+Tensor workspace(const Tensor& input, at::IntArrayRef sizes) {
+  return at::empty(sizes,
+                   input.options().dtype(compute_type(input.scalar_type())));
+}
+
+// A number as the kernels' compute_t.
+template <class Launch>
+void with_compute_type(const Tensor& input, const Launch& launch) {
+  if (input.scalar_type() == at::kDouble) {
+    launch(double());
+  } else {
+    launch(float());
+  }
+}
+
+at::ScalarType param_type(const Tensor& a, const Tensor& b, const Tensor& input) {
+  return a.defined()   ? a.scalar_type()
+         : b.defined() ? b.scalar_type()
+                       : input.scalar_type();
+}
+
+int64_t stride_of(const Tensor& tensor) {
+  return tensor.defined() ? tensor.stride(0) : 0;
+}
+
+Tensor packed(const Tensor& param) {
+  return param.defined() ? param.contiguous()  // copy: one number a channel
+                         : param;
+}
+
+}  // namespace
+
+Statistics batch_statistics(const Tensor& input,
+                            const Tensor& running_mean,
+                            const Tensor& running_var,
+                            double momentum,
+                            double epsilon) {
+  const Problem problem({input, input});
+  const int64_t channels = problem.channels();
+  Statistics statistics{workspace(input, {channels}),
+                        workspace(input, {channels})};
+  const Tensor means = workspace(input, {problem.chunks(), channels});
+  const Tensor squares = workspace(input, {problem.chunks(), channels});
+  problem.reduce(sources::batch_norm_statistics,
+                 "batch_norm_partials",
+                 arg(means),
+                 arg(squares),
+                 arg(input));
+  with_compute_type(input, [&](auto number) {
+    using Number = decltype(number);
+    problem.finish(sources::batch_norm_statistics,
+                   "batch_norm_finish",
+                   param_type(running_mean, running_var, input),
+                   problem.pixels(),
+                   problem.chunk(),
+                   static_cast<int32_t>(problem.chunks()),
+                   static_cast<Number>(epsilon),
+                   static_cast<Number>(momentum),
+                   stride_of(running_mean),
+                   stride_of(running_var),
+                   arg(statistics.mean),
+                   arg(statistics.inverse_deviation),
+                   arg(running_mean),
+                   arg(running_var),
+                   arg(means),
+                   arg(squares));
+  });
+  return statistics;
+}
+
+Statistics running_statistics(const Tensor& input,
+                              const Tensor& running_mean,
+                              const Tensor& running_var,
+                              double epsilon) {
+  const int64_t channels = input.size(1);
+  Statistics statistics{workspace(input, {channels}),
+                        workspace(input, {channels})};
+  with_compute_type(input, [&](auto number) {
+    launch(input,
+           sources::batch_norm_statistics,
+           "batch_norm_running",
+           {{"DTYPE", dtype_of(input)},
+            {"PARAM_DTYPE", dtype_of(running_mean)},
+            {"WG_SIZE", kItemWorkGroup}},
+           range(channels, kItemWorkGroup),
+           static_cast<int32_t>(channels),
+           static_cast<decltype(number)>(epsilon),
+           stride_of(running_mean),
+           stride_of(running_var),
+           arg(statistics.mean),
+           arg(statistics.inverse_deviation),
+           arg(running_mean),
+           arg(running_var));
+  });
+  return statistics;
+}
+
+void batch_norm_transform(const Tensor& input,
+                          const Statistics& statistics,
+                          const Tensor& weight,
+                          const Tensor& bias,
+                          const Tensor& out) {
+  const Tensor packed_weight = packed(weight);
+  const Tensor packed_bias = packed(bias);
+  Problem({out, input})
+      .transform("batch_norm_transform",
+                 true,
+                 param_type(weight, bias, input),
+                 arg(out),
+                 arg(input),
+                 arg(statistics.mean),
+                 arg(statistics.inverse_deviation),
+                 arg(packed_weight),
+                 arg(packed_bias));
+}
+
+BatchNormGradients batch_norm_gradients(const Tensor& grad_output,
+                                        const Tensor& input,
+                                        const Statistics& statistics,
+                                        const Tensor& weight,
+                                        bool train,
+                                        std::array<bool, 3> output_mask) {
+  const int64_t channels = input.size(1);
+  const auto params =
+      input.options().dtype(param_type(weight, weight, input));
+  BatchNormGradients gradients;
+  if (output_mask[0]) {
+    gradients.input = at::empty_like(input, input.suggest_memory_format());
+  }
+  if (output_mask[1]) {
+    gradients.weight = at::empty({channels}, params);
+  }
+  if (output_mask[2]) {
+    gradients.bias = at::empty({channels}, params);
+  }
+  const Problem problem(
+      {output_mask[0] ? gradients.input : input, input, grad_output});
+  const Tensor shifts = workspace(input, {channels});
+  const Tensor slopes = workspace(input, {channels});
+  if (output_mask[1] || output_mask[2] || (output_mask[0] && train)) {
+    const Tensor sums = workspace(input, {problem.chunks(), channels});
+    const Tensor products = workspace(input, {problem.chunks(), channels});
+    problem.reduce(sources::batch_norm_gradients,
+                   "batch_norm_gradient_partials",
+                   arg(sums),
+                   arg(products),
+                   arg(input),
+                   arg(grad_output),
+                   arg(statistics.mean));
+    problem.finish(sources::batch_norm_gradients,
+                   "batch_norm_gradient_finish",
+                   params.dtype().toScalarType(),
+                   problem.pixels(),
+                   static_cast<int32_t>(problem.chunks()),
+                   arg(shifts),
+                   arg(slopes),
+                   arg(gradients.weight),
+                   arg(gradients.bias),
+                   arg(sums),
+                   arg(products),
+                   arg(statistics.inverse_deviation));
+  }
+  if (output_mask[0]) {
+    const Tensor packed_weight = packed(weight);
+    problem.transform("batch_norm_transform_backward",
+                      train,
+                      params.dtype().toScalarType(),
+                      arg(gradients.input),
+                      arg(input),
+                      arg(grad_output),
+                      arg(statistics.mean),
+                      arg(statistics.inverse_deviation),
+                      arg(shifts),
+                      arg(slopes),
+                      arg(packed_weight));
+  }
+  return gradients;
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,135 @@
+// The elementwise passes of batch normalisation, forward and backward, once
+// each channel's numbers are known. A work-item makes STEPS values of LANES
+// elements: of one channel along the innermost pixels or, ACROSS, of LANES
+// channels at STEPS pixels.
+
+#include "batch_norm.clh"
+
+#ifndef STEPS
+#define STEPS 1
+#endif
+#ifndef TRAIN
+#define TRAIN 1
+#endif
+
+typedef struct {
+  int channel;
+  int count;      // lanes inside the tensor, of the last step
+  index_t first;  // pixel
+  index_t steps;
+} job_t;
+
+inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
+  job_t job;
+#if ACROSS
+  const int blocks = (rows->row_size + LANES - 1) / LANES;
+  job.channel = (int)(id % blocks) * LANES;
+  job.count = min(LANES, rows->row_size - job.channel);
+  job.first = id / blocks * STEPS;
+  job.steps = min((index_t)STEPS, pixels - job.first);
+#else
+  const int blocks = (rows->sizes[0] + STEPS * LANES - 1) / (STEPS * LANES);
+  const index_t outer = id / blocks;
+  const int start = (int)(id - outer * blocks) * (STEPS * LANES);
+  job.channel = (int)(outer % rows->row_size);
+  job.first = outer / rows->row_size * rows->sizes[0] + start;
+  const int left = min(STEPS * LANES, rows->sizes[0] - start);
+  job.steps = (left + LANES - 1) / LANES;
+  job.count = left - (int)(job.steps - 1) * LANES;
+#endif
+  return job;
+}
+
+// Steps along a tensor: the offset of the first, from it to the next, between
+// lanes. ACROSS, pixels of a job may lie in several runs.
+#if ACROSS
+#define OFFSET(t, base, step) pixel_offset(&rows, t, job.first + (step))
+#define LANE_STRIDE(t) rows.row_strides[t]
+#define COUNT(step) job.count
+#else
+#define OFFSET(t, base, step) (base + (step) * LANES * rows.strides[t][0])
+#define LANE_STRIDE(t) rows.strides[t][0]
+#define COUNT(step) ((step) + 1 < job.steps ? LANES : job.count)
+#endif
+#define BASE(t) pixel_offset(&rows, t, job.first)
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_transform(
+    const rows_t rows,
+    const index_t pixels,
+    const long jobs,
+    TENSOR(storage_t, out),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(compute_t, mean),
+    CONST_TENSOR(compute_t, inverse_deviation),
+    CONST_TENSOR(param_t, weight),
+    CONST_TENSOR(param_t, bias)) {
+  const long id = get_global_id(0);
+  if (id >= jobs) return;
+  const job_t job = job_of((index_t)id, &rows, pixels);
+  const int c = job.channel;
+  const channels_t center = load_statistics(POINTER(mean), c, job.count);
+  channels_t scale = load_statistics(POINTER(inverse_deviation), c, job.count);
+  if (weight_memory) scale *= load_params(POINTER(weight), c, job.count);
+  channels_t shift = 0;
+  if (bias_memory) shift = load_params(POINTER(bias), c, job.count);
+  const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
+  global storage_t *y = POINTER(out) + c * rows.row_strides[0];
+  const index_t x_base = BASE(1);
+  const index_t y_base = BASE(0);
+  for (index_t step = 0; step < job.steps; ++step) {
+    const lanes_t value =
+        load_lanes(x, OFFSET(1, x_base, step), LANE_STRIDE(1), COUNT(step));
+    store_lanes(y,
+                OFFSET(0, y_base, step),
+                LANE_STRIDE(0),
+                COUNT(step),
+                (value - center) * scale + shift);
+  }
+}
+
+// grad_input, from the mean of grad_output (`shift`) and its slope along the
+// centered input; evaluation has neither.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_transform_backward(
+    const rows_t rows,
+    const index_t pixels,
+    const long jobs,
+    TENSOR(storage_t, grad_input),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(storage_t, grad_output),
+    CONST_TENSOR(compute_t, mean),
+    CONST_TENSOR(compute_t, inverse_deviation),
+    CONST_TENSOR(compute_t, shifts),
+    CONST_TENSOR(compute_t, slopes),
+    CONST_TENSOR(param_t, weight)) {
+  const long id = get_global_id(0);
+  if (id >= jobs) return;
+  const job_t job = job_of((index_t)id, &rows, pixels);
+  const int c = job.channel;
+  channels_t scale = load_statistics(POINTER(inverse_deviation), c, job.count);
+  if (weight_memory) scale *= load_params(POINTER(weight), c, job.count);
+#if TRAIN
+  const channels_t center = load_statistics(POINTER(mean), c, job.count);
+  const channels_t shift = load_statistics(POINTER(shifts), c, job.count);
+  const channels_t slope = load_statistics(POINTER(slopes), c, job.count);
+  const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
+  const index_t x_base = BASE(1);
+#endif
+  const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
+  global storage_t *result = POINTER(grad_input) + c * rows.row_strides[0];
+  const index_t grad_base = BASE(2);
+  const index_t result_base = BASE(0);
+  for (index_t step = 0; step < job.steps; ++step) {
+    lanes_t value =
+        load_lanes(grad, OFFSET(2, grad_base, step), LANE_STRIDE(2), COUNT(step));
+#if TRAIN
+    const lanes_t input =
+        load_lanes(x, OFFSET(1, x_base, step), LANE_STRIDE(1), COUNT(step));
+    value = value - shift - (input - center) * slope;
+#endif
+    store_lanes(result,
+                OFFSET(0, result_base, step),
+                LANE_STRIDE(0),
+                COUNT(step),
+                value * scale);
+  }
+}
