@@ -1,0 +1,122 @@
+"""A function of tensors and its gradients: on the device, on the CPU, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from tolerance import MULTIPLE, assert_matches
+from torch.utils._pytree import tree_leaves
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+# Layouts of the same values. Gaps hold NaN, so that reading one shows.
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous()
+
+
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return tensor.contiguous(memory_format=formats[tensor.dim()])
+
+
+def transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def strided(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.stack([_gap(tensor), tensor], -1)[..., 1]
+
+
+def offset(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.contiguous().view(-1)
+    return torch.cat([_gap(flat), flat])[flat.numel() :].view(tensor.shape)
+
+
+LAYOUTS = (contiguous, channels_last, transposed, strided, offset)
+
+
+def _gap(tensor: torch.Tensor) -> torch.Tensor:
+    value = float("nan") if tensor.is_floating_point() else 77
+    return torch.full_like(tensor, value)
+
+
+def move(
+    tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """With the storage around it, so that strides, gaps and offset stay."""
+    size = tensor.untyped_storage().nbytes() // tensor.element_size()
+    whole = tensor.detach().as_strided((size,), (1,), 0)
+    if dtype is not None and tensor.is_floating_point():
+        whole = whole.to(dtype)
+    moved = whole.to(device, copy=True)
+    return moved.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def _run(
+    function: Callable,
+    inputs: Sequence[torch.Tensor | None],
+    device: torch.device,
+    dtype: torch.dtype,
+    backward: bool,
+) -> dict[str, torch.Tensor]:
+    leaves = [
+        value if value is None else move(value, device, dtype) for value in inputs
+    ]
+    wanted = [x for x in leaves if x is not None and x.is_floating_point()]
+    if backward:
+        for leaf in wanted:
+            leaf.requires_grad_()
+    outputs = [x for x in tree_leaves(function(*leaves)) if torch.is_tensor(x)]
+    results = {f"output {i}": value for i, value in enumerate(outputs)}
+    differentiable = [x for x in outputs if x.requires_grad]
+    if backward and differentiable:
+        generator = torch.Generator().manual_seed(1)
+        gradients = [
+            torch.randn(x.shape, generator=generator).to(x.dtype).to(x.device)
+            for x in differentiable
+        ]
+        found = torch.autograd.grad(
+            differentiable, wanted, gradients, allow_unused=True
+        )
+        results |= {
+            f"gradient {i}": value for i, value in enumerate(found) if value is not None
+        }
+    return results
+
+
+def check(
+    function: Callable,
+    inputs: Sequence[torch.Tensor | None],
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    *,
+    backward: bool = True,
+    strides: bool = False,
+    multiple: float = MULTIPLE,
+) -> None:
+    """Outputs and gradients of ``function`` against the CPU's.
+
+    ``inputs`` lie on the CPU; their layout is kept and floats take ``dtype``.
+    ``strides`` also asks for the CPU's layouts of outputs and gradients.
+    """
+    cpu = torch.device("cpu")
+    rounded = [
+        x if x is None or not x.is_floating_point() else _round(x, dtype)
+        for x in inputs
+    ]
+    result = _run(function, rounded, device, dtype, backward)
+    baseline = _run(function, rounded, cpu, dtype, backward)
+    reference = _run(function, rounded, cpu, torch.float64, backward)
+    assert result.keys() == baseline.keys()
+    for name, value in result.items():
+        assert value.device.type == device.type
+        assert_matches(
+            value, reference[name], baseline[name], name, multiple, strides=strides
+        )
+
+
+def _round(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return move(move(tensor, torch.device("cpu"), dtype), torch.device("cpu"), tensor.dtype)

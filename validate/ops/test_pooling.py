@@ -1,0 +1,236 @@
+"""Max, average and adaptive pooling, forward and backward, in every layout."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from against_cpu import FLOATS, LAYOUTS, channels_last, check, contiguous, strided
+
+# (input size, kernel, stride, padding, ceil_mode)
+WINDOWS_2D = [
+    ((2, 3, 13, 17), 3, 2, 1, False),
+    ((2, 3, 13, 17), 3, 2, 0, True),  # googlenet, squeezenet
+    ((1, 19, 12, 12), 2, 2, 0, True),
+    ((1, 1, 1, 1), 1, 1, 0, False),
+    ((2, 16, 9, 33), (3, 5), (1, 2), (1, 2), True),
+    ((1, 5, 7, 7), 7, 3, 3, False),
+    ((3, 35, 40), 3, 1, 1, False),  # no batch
+    ((2, 33, 5, 5), 5, 5, 0, False),  # one output
+    ((1, 2, 4, 4), 2, 3, 1, True),
+]
+
+
+def _layout_of(layout, tensor):
+    if layout is channels_last and tensor.dim() < 4:
+        pytest.skip("channels_last needs a batch")
+    return layout(tensor)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size,kernel,stride,padding,ceil_mode", WINDOWS_2D)
+def test_max_pool2d(device, size, kernel, stride, padding, ceil_mode, layout):
+    x = _layout_of(layout, torch.randn(size))
+
+    def pool(x):
+        return F.max_pool2d(
+            x, kernel, stride, padding, ceil_mode=ceil_mode, return_indices=True
+        )
+
+    check(pool, [x], device, strides=layout in (contiguous, channels_last))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+def test_max_pool2d_dtypes(device, dtype, layout):
+    x = layout(torch.randn(2, 21, 14, 15))
+    check(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), [x], device, dtype)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+)
+@pytest.mark.parametrize("layout", [contiguous, channels_last, strided])
+def test_max_pool2d_integers(device, dtype, layout):
+    x = layout(torch.randint(0, 100, (2, 17, 9, 9)).to(dtype))
+    check(
+        lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
+        [x],
+        device,
+        backward=False,
+    )
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+def test_max_pool2d_dilation(device, layout):
+    x = layout(torch.randn(2, 17, 15, 16))
+    check(
+        lambda x: F.max_pool2d(x, 3, 2, 1, dilation=(2, 3), return_indices=True),
+        [x],
+        device,
+    )
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+def test_max_pool2d_special_values(device, layout):
+    x = torch.randn(1, 20, 8, 8)
+    x[0, 0, 2:4, 3] = float("nan")
+    x[0, 1, :4] = -float("inf")
+    x[0, 2] = -float("inf")
+    x[0, 3, 1, 1] = float("inf")
+    x[0, 4] = 1.0  # equal maxima: the first wins
+    check(
+        lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), [layout(x)], device
+    )
+
+
+@pytest.mark.parametrize("op", ["max", "avg"])
+def test_empty_batch(device, op):
+    x = torch.randn(0, 3, 8, 8)
+    pool = F.max_pool2d if op == "max" else F.avg_pool2d
+    check(lambda x: pool(x, 2), [x], device)
+
+
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size,kernel,stride,padding,ceil_mode", WINDOWS_2D)
+def test_avg_pool2d(device, size, kernel, stride, padding, ceil_mode, layout, include):
+    x = _layout_of(layout, torch.randn(size))
+
+    def pool(x):
+        return F.avg_pool2d(x, kernel, stride, padding, ceil_mode, include)
+
+    check(pool, [x], device, strides=layout in (contiguous, channels_last))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+def test_avg_pool2d_dtypes(device, dtype, layout):
+    x = layout(torch.randn(2, 21, 14, 15))
+    check(lambda x: F.avg_pool2d(x, 3, 2, 1), [x], device, dtype)
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+def test_avg_pool2d_divisor(device, layout):
+    x = layout(torch.randn(2, 18, 9, 9))
+    check(
+        lambda x: F.avg_pool2d(x, 3, 2, 1, True, True, divisor_override=7), [x], device
+    )
+    with pytest.raises(RuntimeError, match="divisor must be not zero"):
+        F.avg_pool2d(x.to(device), 3, divisor_override=0)
+
+
+def test_avg_pool2d_int64(device):
+    x = torch.randint(-50, 50, (2, 3, 9, 9))
+    check(lambda x: F.avg_pool2d(x, 3, 2, 1), [x], device, backward=False)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("out", [(1, 1), (6, 6), (7, 3), (20, 21), (13, 17), (0, 2)])
+def test_adaptive_avg_pool2d(device, out, layout):
+    x = layout(torch.randn(2, 18, 13, 17))
+    check(
+        lambda x: torch.ops.aten._adaptive_avg_pool2d(x, out),
+        [x],
+        device,
+        backward=0 not in out,
+        strides=layout in (contiguous, channels_last),
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_adaptive_dtypes(device, dtype):
+    x = torch.randn(2, 5, 13, 17)
+    check(lambda x: F.adaptive_avg_pool2d(x, (4, 5)), [x], device, dtype)
+    check(lambda x: F.adaptive_avg_pool2d(x, 1), [x], device, dtype)
+    check(
+        lambda x: F.adaptive_max_pool2d(x, (4, 5), return_indices=True),
+        [x],
+        device,
+        dtype,
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("out", [(1, 1), (7, 3), (20, 21), (13, 17)])
+def test_adaptive_max_pool2d(device, out, layout):
+    x = layout(torch.randn(2, 18, 13, 17))
+    check(lambda x: F.adaptive_max_pool2d(x, out, return_indices=True), [x], device)
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last, strided])
+def test_pool3d(device, layout):
+    x = layout(torch.randn(2, 17, 7, 9, 8))
+    keeps = layout is not strided
+    check(
+        lambda x: F.max_pool3d(
+            x, 3, 2, 1, (1, 2, 1), ceil_mode=True, return_indices=True
+        ),
+        [x],
+        device,
+        strides=keeps,
+    )
+    check(lambda x: F.avg_pool3d(x, (3, 2, 3), 2, 1, True, False), [x], device)
+    check(lambda x: F.adaptive_avg_pool3d(x, (3, 4, 2)), [x], device, strides=keeps)
+    check(lambda x: F.adaptive_max_pool3d(x, (3, 4, 2), True), [x], device)
+
+
+@pytest.mark.parametrize("size", [(2, 5, 33), (5, 33)])
+def test_pool1d(device, size):
+    x = torch.randn(size)
+    check(lambda x: F.max_pool1d(x, 3, 2, 1, return_indices=True), [x], device)
+    check(lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True), [x], device)
+    check(lambda x: F.avg_pool1d(x, 3, 2, 1), [x], device)
+    check(lambda x: F.adaptive_avg_pool1d(x, 4), [x], device)
+    check(lambda x: F.adaptive_max_pool1d(x, 4, return_indices=True), [x], device)
+
+
+def test_out_variants(device):
+    x = torch.randn(2, 5, 9, 9)
+    d = x.to(device)
+    indices = torch.empty(0, dtype=torch.long, device=device)
+    out = torch.empty(0, device=device)
+    torch.ops.aten.max_pool2d_with_indices.out(
+        d, [3], [2], [1], [1], False, out=out, indices=indices
+    )
+    expected, expected_indices = F.max_pool2d(x, 3, 2, 1, return_indices=True)
+    assert torch.equal(out.cpu(), expected)
+    assert torch.equal(indices.cpu(), expected_indices)
+    # an output with a layout of its own
+    gaps = torch.full((2, 5, 3, 3, 2), float("nan"), device=device)
+    torch.ops.aten.adaptive_avg_pool2d.out(d, [3, 3], out=gaps[..., 0])
+    torch.testing.assert_close(gaps[..., 0].cpu(), F.adaptive_avg_pool2d(x, 3))
+    assert gaps.cpu()[..., 1].isnan().all()
+
+
+def test_backward_is_deterministic(device):
+    x = torch.randn(4, 8, 31, 31)
+    gradients = []
+    for _ in range(2):
+        leaf = x.to(device).requires_grad_()
+        F.max_pool2d(leaf, 5, 1, 2).square().sum().backward()
+        gradients.append(leaf.grad.cpu())
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: F.max_pool2d(x, 3, 2, 2),
+        lambda x: F.max_pool2d(x, 9),
+        lambda x: F.max_pool2d(x.bool(), 2),
+        lambda x: F.avg_pool2d(x.int(), 2),
+        lambda x: F.max_pool3d(x[None], (2, 2)),
+        lambda x: torch.ops.aten._adaptive_avg_pool2d(x, [2]),
+        lambda x: torch.ops.aten._adaptive_avg_pool2d(x[0, 0], [2, 2]),
+        lambda x: torch.ops.aten._adaptive_avg_pool2d(x.long(), [2, 2]),
+        lambda x: torch.ops.aten._adaptive_avg_pool3d(x[:, :, :0][None], [1, 1, 1]),
+    ],
+)
+def test_errors_are_the_cpus(device, call):
+    x = torch.randn(2, 3, 6, 6)
+    with pytest.raises(Exception) as expected:
+        call(x)
+    with pytest.raises(type(expected.value)) as raised:
+        call(x.to(device))
+    assert str(raised.value) == str(expected.value)
