@@ -1,0 +1,191 @@
+"""Negative log likelihood and what is made of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from against_cpu import FLOATS, channels_last, check, contiguous, strided, transposed
+
+REDUCTIONS = ["none", "mean", "sum"]
+
+
+def _targets(count, classes, ignored=True):
+    targets = torch.randint(0, classes, count)
+    if ignored:
+        targets[torch.rand(count) < 0.2] = -100
+    return targets
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("weighted", [False, True])
+# Around one work-group's share of samples.
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 2048, 5000])
+def test_nll_loss(device, count, weighted, reduction):
+    classes = 11
+    weight = torch.rand(classes) if weighted else None
+    target = _targets((count,), classes, ignored=count > 1)
+
+    def loss(x):
+        w = None if weight is None else weight.to(x.device, x.dtype)
+        return F.nll_loss(x, target.to(x.device), w, reduction=reduction)
+
+    check(loss, [torch.randn(count, classes)], device, strides=True)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_dtypes(device, dtype, reduction):
+    weight = torch.rand(7)
+    target = _targets((100,), 7)
+
+    def loss(x, weight):
+        return F.nll_loss(x, target.to(x.device), weight.detach(), reduction=reduction)
+
+    check(loss, [-torch.rand(100, 7), weight], device, dtype)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("layout", [transposed, strided])
+def test_layouts(device, layout, reduction):
+    target = strided(_targets((30,), 7))
+    weight = torch.rand(14)[::2]
+
+    def loss(x):
+        return F.nll_loss(
+            x, target.to(x.device), weight.to(x.device, x.dtype), reduction=reduction
+        )
+
+    check(loss, [layout(torch.randn(30, 7))], device)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("layout", [contiguous, channels_last, transposed, strided])
+@pytest.mark.parametrize("size", [(2, 5, 7, 9), (1, 3, 1, 1), (3, 21, 40, 41)])
+def test_nll_loss2d(device, size, layout, reduction):
+    target = _targets((size[0], *size[2:]), size[1], ignored=size[2] > 1)
+    weight = torch.rand(size[1])
+
+    def loss(x):
+        # The CPU's backward wants a contiguous gradient.
+        x = x if x.device.type == "opencl" else x.contiguous()
+        return F.nll_loss(
+            x, target.to(x.device), weight.to(x.device, x.dtype), reduction=reduction
+        )
+
+    check(loss, [layout(torch.randn(size))], device)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_single_sample(device, reduction):
+    target = torch.tensor(3)
+    check(
+        lambda x: F.nll_loss(x, target.to(x.device), reduction=reduction),
+        [torch.randn(5)],
+        device,
+    )
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("size", [(0, 5), (0, 5, 3, 3)])
+def test_empty_batch(device, size, reduction):
+    target = torch.zeros((0, *size[2:]), dtype=torch.long)
+    check(
+        lambda x: F.nll_loss(x, target.to(x.device), reduction=reduction),
+        [torch.randn(size)],
+        device,
+    )
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_everything_ignored(device, reduction):
+    target = torch.full((9,), 2)
+    check(
+        lambda x: F.nll_loss(
+            x, target.to(x.device), ignore_index=2, reduction=reduction
+        ),
+        [torch.randn(9, 5)],
+        device,
+    )
+
+
+def test_total_weight(device):
+    x, target, weight = torch.randn(90, 4), _targets((90,), 4), torch.rand(4)
+    for reduction in range(3):
+        _, expected = torch.ops.aten.nll_loss_forward(
+            x, target, weight, reduction, -100
+        )
+        _, total = torch.ops.aten.nll_loss_forward(
+            x.to(device), target.to(device), weight.to(device), reduction, -100
+        )
+        torch.testing.assert_close(total.cpu(), expected)
+
+
+def test_byte_targets(device):
+    x = torch.randn(20, 5)
+    target = torch.randint(0, 5, (20,), dtype=torch.uint8)
+    expected = F.nll_loss(x, target)
+    torch.testing.assert_close(
+        F.nll_loss(x.to(device), target.to(device)).cpu(), expected
+    )
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_target_out_of_range_is_nan(device, reduction):
+    # Raising would mean waiting for the device; nothing out of bounds is read.
+    target = torch.tensor([0, 5, -3, 1], device=device)
+    x = torch.randn(4, 5).to(device).requires_grad_()
+    loss = F.nll_loss(x, target, reduction=reduction)
+    wrong = loss.cpu().isnan()
+    assert wrong.tolist() == [False, True, True, False] if loss.dim() else wrong
+    loss.sum().backward()
+    assert (x.grad.cpu()[1:3] == 0).all()
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy(device, smoothing, reduction):
+    target = _targets((40,), 10)
+    weight = torch.rand(10)
+
+    def loss(x):
+        return F.cross_entropy(
+            x,
+            target.to(x.device),
+            weight.to(x.device, x.dtype),
+            reduction=reduction,
+            label_smoothing=smoothing,
+        )
+
+    check(loss, [torch.randn(40, 10)], device)
+
+
+def test_cross_entropy_of_images(device):
+    target = _targets((2, 9, 11), 6)
+    check(
+        lambda x: F.cross_entropy(x, target.to(x.device)),
+        [torch.randn(2, 6, 9, 11)],
+        device,
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, t: F.nll_loss(x, t.int()),
+        lambda x, t: F.nll_loss(x, t[:3]),
+        lambda x, t: F.nll_loss(x, t, torch.ones(3, device=x.device)),
+        lambda x, t: F.nll_loss(x, t, torch.ones(5, device=x.device).double()),
+        lambda x, t: F.nll_loss(x.long(), t),
+        lambda x, t: F.nll_loss(x.view(4, 5, 1, 1), t.view(4, 1, 1).int()),
+        lambda x, t: F.nll_loss(x.view(2, 5, 2, 1), t.view(4, 1, 1)),
+        lambda x, t: F.nll_loss(x.view(4, 5, 1, 1), t),
+    ],
+)
+def test_errors_are_the_cpus(device, call):
+    x, target = torch.randn(4, 5), torch.zeros(4, dtype=torch.long)
+    with pytest.raises(Exception) as expected:
+        call(x, target)
+    with pytest.raises(type(expected.value)) as raised:
+        call(x.to(device), target.to(device))
+    assert str(raised.value) == str(expected.value)
