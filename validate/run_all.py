@@ -16,7 +16,7 @@ import time
 import torch
 from networks import models
 from networks.problem import make_problem
-from networks.report import failures, summary_table, write_json
+from networks.report import failures, summary_table, wide_console, write_json
 from networks.step import Result, check, cpu_baseline
 from rich.console import Console
 from rich.markup import escape
@@ -48,7 +48,7 @@ def label(device: str) -> str:
     if not device.startswith("opencl"):
         return device
     platform = torch.opencl.get_device_properties(device).platform
-    return f"{device} {platform}"
+    return f"{device}, {platform}"
 
 
 def run(
@@ -76,11 +76,10 @@ def run(
             baseline = cpu_baseline(problem)
             bar.advance(task)
             for device in names:
-                bar.update(task, description=f"{network}: {label(device)}")
+                bar.update(task, description=f"{network}: {device}")
                 start = time.perf_counter()
                 result = check(problem, device, baseline)
                 result.seconds = time.perf_counter() - start
-                result.device = label(device)
                 results.append(result)
                 bar.advance(task)
     return results
@@ -96,12 +95,14 @@ def main() -> int:
         )
         return 2
     results = run(options, names, errors)
-    console = Console(stderr=options.json == "-")
+    console = wide_console(stderr=options.json == "-")
     for result in results:
         for line in failures(result):
-            text = escape(f"{result.network}, {result.device}: {line}")
+            text = escape(f"{result.network} on {result.device}: {line}")
             console.print(f"[red]{text}[/red]", soft_wrap=True)
     console.print(summary_table(results))
+    for name in names:
+        console.print(label(name), markup=False)
     if options.json:
         write_json(options.json, results)
     return 0 if all(result.passed for result in results) else 1

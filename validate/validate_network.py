@@ -22,7 +22,7 @@ import torch
 from networks import models
 from networks.images import classify
 from networks.problem import make_problem
-from networks.report import print_result, write_json
+from networks.report import print_result, wide_console, write_json
 from networks.step import check, cpu_baseline
 from rich.console import Console
 
@@ -96,7 +96,7 @@ def check_command(options: argparse.Namespace, console: Console) -> int:
 
         baseline = cpu_baseline(problem, progress)
         result = check(problem, options.device, baseline, progress=progress)
-    print_result(Console(stderr=options.json == "-"), result, dropouts)
+    print_result(wide_console(stderr=options.json == "-"), result, dropouts)
     if options.json:
         write_json(options.json, [result])
     return 0 if result.passed else 1

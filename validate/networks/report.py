@@ -12,6 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 
+def wide_console(stderr: bool = False) -> Console:
+    """As wide as the terminal; in a log, as wide as the tables need."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=132)
+
+
 def verdict(passed: bool) -> str:
     return "[green]pass[/green]" if passed else "[red]FAIL[/red]"
 

@@ -1,0 +1,82 @@
+"""A training step of each network: every tensor right, no op on the CPU.
+
+Images are small here; `make validate` runs the same at full size.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from networks import models
+from networks.problem import Problem, make_problem
+from networks.report import failures
+from networks.step import Baseline, check, cpu_baseline
+
+VALIDATE = Path(__file__).parent.parent
+SIZES = {"alexnet": 64, "resnet18": 64, "squeezenet1_0": 48, "googlenet": 64}
+
+
+@cache
+def small_problem(network: str, optimizer: str = "sgd") -> tuple[Problem, Baseline]:
+    problem, _ = make_problem(network, image_size=SIZES[network], optimizer=optimizer)
+    return problem, cpu_baseline(problem)
+
+
+def assert_step(device: torch.device, network: str, optimizer: str = "sgd") -> None:
+    problem, baseline = small_problem(network, optimizer)
+    result = check(problem, str(device), baseline)
+    assert result.passed, "\n".join(failures(result))
+
+
+@pytest.mark.parametrize("network", models.NETWORKS)
+def test_training_step(device, network):
+    assert_step(device, network)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
+def test_optimizer(device, optimizer):
+    assert_step(device, "squeezenet1_0", optimizer)
+
+
+def test_classification_prints_the_same_on_the_device_and_the_cpu(device):
+    outputs = [classify("--device", name).stdout for name in ("cpu", str(device))]
+    assert outputs[0] == outputs[1]
+    lines = [line.split(",") for line in outputs[0].splitlines()]
+    assert [line[0] for line in lines] == ["lights.ppm", "sphere.ppm", "stripes.ppm"]
+    assert all(line[1].isdigit() and line[2] for line in lines)
+
+
+def test_weights_from_a_file(device, tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save(models.build("squeezenet1_0", seed=5).to(device).state_dict(), path)
+    arguments = ("--model", "squeezenet1_0", "--device", str(device))
+    from_file = classify(*arguments, "--weights", str(path)).stdout
+    assert from_file == classify(*arguments, "--seed", "5").stdout
+
+
+def test_wrong_device_and_missing_picture_are_reported(device):
+    failed = classify("--device", "opencl:99", check=False)
+    assert failed.returncode == 2
+    assert "Traceback" not in failed.stderr
+    assert "99" in failed.stderr
+    failed = classify("no_such_picture.ppm", check=False)
+    assert failed.returncode == 2
+    assert "no_such_picture.ppm" in failed.stderr
+
+
+def classify(*arguments: str, check: bool = True) -> subprocess.CompletedProcess:
+    pictures = sorted(map(str, (VALIDATE / "images").glob("*.ppm")))
+    done = subprocess.run(
+        [sys.executable, str(VALIDATE / "validate_network.py"), *arguments, *pictures],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0 or not check, done.stderr
+    return done

@@ -1,0 +1,104 @@
+"""Training over many steps: accuracy, memory, two processes at once."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "examples" / "train_digits.py"
+# A step of the tiny network takes about 2 ms on a CPU driver.
+ITERATIONS = int(os.environ.get("TORCH_OPENCL_TEST_ITERATIONS", "10000"))
+
+
+# In a working copy that is not installed, `import torch` loads no device.
+LAUNCHER = """
+import runpy, sys, torch_opencl
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run_example(*arguments: str, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(EXAMPLE), *arguments],
+        env=dict(os.environ, **environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen, accurate: bool = True) -> list[dict]:
+    output, errors = process.communicate(timeout=170)
+    # the example exits with 1 when it does not reach its accuracy
+    assert process.returncode in ((0,) if accurate else (0, 1)), f"{output}\n{errors}"
+    return json.loads(output)
+
+
+@pytest.mark.gpu_class
+def test_digits_reach_their_accuracy_on_the_cpus_curve(device):
+    arguments = ("--device", str(device), "--compare-cpu", "--json", "-")
+    on_device, on_cpu = finish(run_example(*arguments))
+    assert on_device["accuracy"] > 0.97
+    assert on_device["losses"][:5] == pytest.approx(on_cpu["losses"][:5], rel=1e-5)
+
+
+def test_two_processes_share_a_cold_cache(device, tmp_path):
+    def losses(process: subprocess.Popen) -> list[float]:
+        return finish(process, accurate=False)[0]["losses"]
+
+    def start() -> subprocess.Popen:
+        arguments = ("--device", str(device), "--epochs", "1", "--json", "-")
+        return run_example(*arguments, TORCH_OPENCL_CACHE_DIR=str(tmp_path / "cache"))
+
+    first, second = (losses(process) for process in [start(), start()])
+    assert first == second
+    assert losses(start()) == first, "a third process, which finds a warm cache"
+
+
+@pytest.mark.timeout(600)
+def test_constant_memory_over_many_steps(device):
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 6 * 6, 3)
+    ).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    inputs = torch.randn(4, 1, 8, 8, device=device)
+    target = torch.tensor([0, 1, 2, 0], device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), target).backward()
+        optimizer.step()
+
+    def memory() -> tuple[int, int, int]:
+        gc.collect()
+        torch.accelerator.synchronize(device)
+        return (
+            torch.opencl.memory_allocated(device),
+            torch.opencl.memory_reserved(device),
+            resident_bytes(),
+        )
+
+    for _ in range(50):
+        step()
+    allocated, reserved, resident = memory()
+    for _ in range(ITERATIONS):
+        step()
+    assert memory()[:2] == (allocated, reserved)
+    # The host's own: events, kernel arguments, driver objects of each launch.
+    assert memory()[2] - resident < 64 * 2**20
+    assert all(p.isfinite().all() for p in model.cpu().parameters())
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
