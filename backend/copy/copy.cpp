@@ -17,6 +17,7 @@ namespace torch_opencl::ops {
 namespace {
 
 using namespace torch_opencl::aten;
+using at::IntArrayRef;
 using at::Tensor;
 
 runtime::Location location_of(const Tensor& tensor) {
@@ -139,9 +140,19 @@ void copy_to_host(const Tensor& destination,
   }
 }
 
+void check_broadcasts(const Tensor& destination, const Tensor& source) {
+  const auto shape = at::infer_size(destination.sizes(), source.sizes());
+  TORCH_CHECK(destination.sizes() == IntArrayRef(shape),
+              "output with shape ",
+              destination.sizes(),
+              " doesn't match the broadcast shape ",
+              IntArrayRef(shape));
+}
+
 Tensor copy_from(const Tensor& self,
                  const Tensor& destination,
                  bool non_blocking) {
+  check_broadcasts(destination, self);
   if (destination.numel() == 0) {
     return destination;
   }
