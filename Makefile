@@ -1,0 +1,62 @@
+# `make validate` and `make test` are all a fresh machine needs.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+JOBS ?= auto
+PYTEST_ARGS ?=
+MODELS ?= alexnet resnet18 squeezenet1_0 googlenet
+
+python := $(VENV)/bin/python
+tools := tools/setup_environment.py tools/build_requirements.py
+lint_python := $(VENV)/.lint-environment
+build_environment := $(VENV)/.build-environment
+test_environment := $(VENV)/.test-environment
+editable := $(VENV)/.editable-install
+
+.PHONY: help build test validate lint format clean
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+validate: $(editable) ## compare whole networks on every OpenCL device with the CPU
+	$(python) validate/validate_network.py --check $(addprefix --model ,$(MODELS))
+
+test: $(editable) ## run the test suite on every OpenCL driver
+	$(python) -m pytest validate -n $(JOBS) $(PYTEST_ARGS)
+	$(python) -m pytest validate -n $(JOBS) --gpu-class $(PYTEST_ARGS)
+
+build: $(build_environment) ## build the extension in place
+	@$(python) setup.py -q build_ext --inplace
+
+lint: $(lint_python) ## check style
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	git ls-files '*.cpp' '*.h' '*.cl' '*.clh' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+
+format: $(lint_python) ## rewrite the files in the project's style
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+	git ls-files '*.cpp' '*.h' '*.cl' '*.clh' | xargs $(VENV)/bin/clang-format -i
+
+clean: ## remove what a build made; the virtual environment stays
+	rm -rf build dist python/*.egg-info python/torch_opencl/_generated
+	rm -f python/torch_opencl/_C*.so $(editable)
+
+$(lint_python): pyproject.toml $(tools)
+	@$(PYTHON) tools/setup_environment.py --venv $(VENV) --only lint
+	@touch $@
+
+$(build_environment): pyproject.toml constraints.txt $(tools)
+	@$(PYTHON) tools/setup_environment.py --venv $(VENV) --only build
+	@touch $@
+
+$(test_environment): pyproject.toml constraints.txt $(tools)
+	@$(PYTHON) tools/setup_environment.py --venv $(VENV)
+	@touch $@ $(build_environment)
+
+# Built before, where its progress can be seen; pip finds nothing left to do.
+$(editable): pyproject.toml setup.py $(test_environment) | build
+	@echo "== installing torch_opencl into $(VENV)"
+	@$(python) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,81 @@
+"""Builds torch_opencl._C with CMake; everything else is in pyproject.toml."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).parent.resolve()
+sys.path.insert(0, str(ROOT / "tools"))
+
+from build_requirements import TORCH, find_torch  # noqa: E402
+
+# A translation unit that includes torch's headers needs about this much.
+_MEMORY_PER_JOB = 1.5 * 2**30
+
+
+def _jobs() -> int:
+    if "MAX_JOBS" in os.environ:
+        return max(1, int(os.environ["MAX_JOBS"]))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(len(os.sched_getaffinity(0)), int(memory / _MEMORY_PER_JOB)))
+
+
+class CMakeBuild(build_ext):
+    """Runs CMake in build/ and copies what it made into the package."""
+
+    def build_extension(self, ext: Extension) -> None:
+        torch = find_torch()
+        if torch is None:
+            raise SystemExit(f"building torch_opencl needs {TORCH}: pip install {TORCH}")
+        build = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"
+        output = build / "package"
+        environment = {
+            **os.environ,
+            # Tools of an environment that is not activated.
+            "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
+            # The generator imports torch, which must not import us.
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        }
+        configure = [
+            "cmake",
+            f"-S{ROOT}",
+            f"-B{build}",
+            "-GNinja",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DTORCH_DIR={torch}",
+            f"-DOUTPUT_DIR={output}",
+        ]
+        subprocess.run(
+            configure, env=environment, check=True, stdout=None if self.verbose else subprocess.DEVNULL
+        )
+        subprocess.run(
+            ["cmake", "--build", build, "--parallel", str(_jobs())], env=environment, check=True
+        )
+        self._copy(output, Path(self.get_ext_fullpath(ext.name)).resolve().parent)
+
+    @staticmethod
+    def _copy(output: Path, package: Path) -> None:
+        for source in output.rglob("*"):
+            target = package / source.relative_to(output)
+            if source.is_dir() or (
+                target.exists() and target.stat().st_mtime_ns == source.stat().st_mtime_ns
+            ):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # Replaced as a whole: a process may have the old module mapped.
+            temporary = target.with_name(target.name + ".new")
+            shutil.copy2(source, temporary)
+            temporary.replace(target)
+
+
+setup(
+    ext_modules=[Extension("torch_opencl._C", sources=[])],
+    cmdclass={"build_ext": CMakeBuild},
+)

@@ -1,0 +1,126 @@
+"""Prepares a machine to build and test: system packages, environment, wheels.
+
+    python3.11 tools/setup_environment.py --venv .venv [--only build|lint]
+
+What is there already is left alone, so a second run takes a second and needs
+neither a network nor root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+from build_requirements import TORCH, missing_build_tools
+
+ROOT = Path(__file__).parent.parent
+# --no-deps: its own requirement on torch could replace the installed one.
+TORCHVISION = "torchvision==0.28.0"
+
+_MISSING = """
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pip._vendor.packaging.requirements import Requirement
+for text in sys.argv[1:]:
+    requirement = Requirement(text)
+    if requirement.marker and not requirement.marker.evaluate():
+        continue
+    try:
+        fits = requirement.specifier.contains(version(requirement.name), prereleases=True)
+    except PackageNotFoundError:
+        fits = False
+    if not fits:
+        print(text)
+"""
+
+
+def say(message: str) -> None:
+    print(f"== {message}", flush=True)
+
+
+def missing_system_packages() -> list[str]:
+    libraries = subprocess.run(
+        ["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False
+    ).stdout
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    present = {
+        "g++": shutil.which("g++") or shutil.which("c++"),
+        "opencl-headers": os.path.exists("/usr/include/CL/cl.h"),
+        "ocl-icd-libopencl1": "libOpenCL.so.1" in libraries,
+        "pocl-opencl-icd": glob.glob("/etc/OpenCL/vendors/pocl*.icd"),
+        f"{version}-dev": header.exists(),
+        f"{version}-venv": importlib.util.find_spec("ensurepip"),
+    }
+    return [package for package, there in present.items() if not there]
+
+
+def install_system_packages() -> None:
+    missing = missing_system_packages()
+    if not missing:
+        return
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+    root = [] if os.geteuid() == 0 else ["sudo"]
+    if shutil.which("apt-get") is None or (root and shutil.which("sudo") is None):
+        raise SystemExit(f"missing system packages; as root: {' '.join(install)}")
+    say(f"installing system packages: {' '.join(missing)}")
+    environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
+    subprocess.run([*root, "apt-get", "update", "-qq"], check=True)
+    subprocess.run([*root, *environment, *install], check=True, stdout=subprocess.DEVNULL)
+
+
+class Environment:
+    def __init__(self, directory: Path) -> None:
+        self.python = directory / "bin" / "python"
+        if not self.python.exists():
+            say(f"creating the virtual environment {directory}")
+            subprocess.run([sys.executable, "-m", "venv", directory], check=True)
+
+    def install(self, requirements: list[str], *options: str) -> None:
+        """Installs those of the requirements that are not met."""
+        command = [self.python, "-c", _MISSING, *requirements]
+        missing = subprocess.check_output(command, text=True).splitlines()
+        if not missing:
+            return
+        say(f"installing {' '.join(missing)}")
+        pip = [self.python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        subprocess.run([*pip, *options, *missing], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--venv", type=Path, required=True)
+    parser.add_argument("--only", choices=["build", "lint"])
+    arguments = parser.parse_args()
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        pyproject = tomllib.load(file)
+    project = pyproject["project"]
+    extras = project["optional-dependencies"]
+
+    if arguments.only == "lint":
+        Environment(arguments.venv).install(extras["lint"])
+        return
+    install_system_packages()
+    environment = Environment(arguments.venv)
+    environment.install([TORCH])
+    constraints = ("-c", str(ROOT / "constraints.txt"))
+    requirements = pyproject["build-system"]["requires"] + missing_build_tools()
+    if arguments.only is None:
+        own = f"{project['name']}["
+        requirements += project["dependencies"] + extras["cpu"]
+        requirements += [text for text in extras["test"] if not text.startswith(own)]
+    environment.install(requirements, *constraints)
+    if arguments.only is None:
+        environment.install([TORCHVISION], "--no-deps")
+
+
+if __name__ == "__main__":
+    main()
