@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/TensorIterator.h>
+#include <ATen/native/Gelu.h>
 #include <c10/core/Scalar.h>
 #include <c10/util/ArrayRef.h>
 
@@ -30,8 +31,7 @@ void pointwise(at::TensorIteratorBase& iter,
                const PointwiseOp& op,
                c10::ArrayRef<at::Scalar> scalars);
 
-// The numbers among an op's arguments. A string argument selects a variant of
-// the op: 0 for "none", 1 for anything else.
+// The numbers among an op's arguments; the only string is gelu's `approximate`.
 template <class T>
 void append_scalar(std::vector<at::Scalar>& scalars, const T& argument) {
   using A = std::decay_t<T>;
@@ -40,7 +40,8 @@ void append_scalar(std::vector<at::Scalar>& scalars, const T& argument) {
   } else if constexpr (std::is_enum_v<A>) {
     scalars.emplace_back(static_cast<int64_t>(argument));
   } else if constexpr (std::is_convertible_v<A, std::string_view>) {
-    scalars.emplace_back(std::string_view(argument) == "none" ? 0 : 1);
+    scalars.emplace_back(
+        static_cast<int64_t>(at::native::get_gelutype_enum(argument)));
   }
 }
 
