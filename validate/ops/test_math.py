@@ -1,0 +1,194 @@
+"""The device math (backend/common/*.clh) against mpmath, and its edges.
+
+torch's own float64 is no reference for all of these: its Bessel functions and
+incomplete gamma functions are wrong from the seventh to tenth digit on.
+"""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import pytest
+import torch
+
+_nan, _inf = math.nan, math.inf
+
+# op -> (reference of Python floats, points)
+_i, _j, _k, _y = mpmath.besseli, mpmath.besselj, mpmath.besselk, mpmath.bessely
+
+
+def _points(low: float, high: float, count: int = 30) -> list[float]:
+    generator = torch.Generator().manual_seed(1)
+    values = torch.rand(count, generator=generator, dtype=torch.float64)
+    return (low + (high - low) * values).float().tolist()
+
+
+def _log_points(low: float, high: float) -> list[float]:
+    return [math.exp(p) for p in _points(math.log(low), math.log(high))]
+
+
+def _scaled(function, sign: int):
+    return lambda x: mpmath.exp(sign * abs(x)) * function(x)
+
+
+def _log_normal_cdf(x):
+    return mpmath.log(mpmath.ncdf(x))
+
+
+@mpmath.workdps(60)
+def _erfcx(x):
+    return mpmath.exp(mpmath.mpf(x) ** 2) * mpmath.erfc(x)
+
+
+@mpmath.workdps(60)
+def _normal_quantile(p):
+    return mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(p) - 1)
+
+
+_SMALL = _points(-8.5, 8.5) + _points(-60, 60)
+_POSITIVE = _log_points(1e-3, 8.5) + _points(8, 60)
+_UNARY = {
+    "special.erfcx": (_erfcx, _points(-5, 5) + _log_points(1, 1e9)),
+    "special.erfinv": (mpmath.erfinv, _points(-1, 1) + [1e-6, 0.99999, -0.999999]),
+    "special.ndtri": (_normal_quantile, _points(0, 1) + _log_points(1e-30, 0.1)),
+    "special.log_ndtr": (_log_normal_cdf, _SMALL),
+    "special.digamma": (mpmath.digamma, _points(-8, 12) + _log_points(1, 1e20)),
+    "special.gammaln": (lambda x: mpmath.log(abs(mpmath.gamma(x))), _points(-8, 40)),
+    "special.i0": (lambda x: _i(0, x), _SMALL),
+    "special.i1": (lambda x: _i(1, x), _SMALL),
+    "special.i0e": (_scaled(lambda x: _i(0, x), -1), _SMALL),
+    "special.i1e": (_scaled(lambda x: _i(1, x), -1), _SMALL),
+    "special.modified_bessel_k0": (lambda x: _k(0, x), _POSITIVE),
+    "special.modified_bessel_k1": (lambda x: _k(1, x), _POSITIVE),
+    "special.scaled_modified_bessel_k0": (_scaled(lambda x: _k(0, x), 1), _POSITIVE),
+    "special.scaled_modified_bessel_k1": (_scaled(lambda x: _k(1, x), 1), _POSITIVE),
+    "special.bessel_j0": (lambda x: _j(0, x), _SMALL),
+    "special.bessel_j1": (lambda x: _j(1, x), _SMALL),
+    "special.bessel_y0": (lambda x: _y(0, x), _POSITIVE),
+    "special.bessel_y1": (lambda x: _y(1, x), _POSITIVE),
+    "special.airy_ai": (mpmath.airyai, _points(-30, 12)),
+    "special.spherical_bessel_j0": (lambda x: mpmath.sinc(x), _SMALL),
+    "special.sinc": (lambda x: mpmath.sincpi(x), _SMALL),
+}
+
+
+def _gamma_lower(a, x):
+    return mpmath.gammainc(a, 0, x, regularized=True)
+
+
+def _gamma_upper(a, x):
+    return mpmath.gammainc(a, x, mpmath.inf, regularized=True)
+
+
+_AROUND = _log_points(0.05, 300)
+_BINARY = {
+    "special.zeta": (mpmath.zeta, _points(1.1, 20), _points(0.1, 30)),
+    "special.gammainc": (_gamma_lower, _AROUND, [x * 1.1 for x in _AROUND]),
+    "special.gammaincc": (_gamma_upper, _AROUND, [x * 0.9 for x in _AROUND]),
+    "hypot": (mpmath.hypot, _points(-3, 3), _points(-3e19, 3e19)),
+}
+
+
+def _function(name: str):
+    module = torch
+    for part in name.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _dtypes(device: torch.device) -> list[torch.dtype]:
+    if device.type == "opencl":
+        has_float64 = torch.opencl.get_device_properties(device).has_fp64
+        return [torch.float32, torch.float64] if has_float64 else [torch.float32]
+    return [torch.float32, torch.float64]
+
+
+def _check(name, device, reference, *columns) -> None:
+    """Relative to a reference of the rounded arguments, or absolute below 1:
+    these functions have zeros.
+    """
+    for dtype in _dtypes(device):
+        arguments = [torch.tensor(column, dtype=dtype) for column in columns]
+        result = _function(name)(*(a.to(device) for a in arguments)).cpu()
+        eps = torch.finfo(dtype).eps
+        rows = zip(*(a.tolist() for a in arguments), result.tolist(), strict=True)
+        for *point, value in rows:
+            with mpmath.workdps(20):
+                exact = float(reference(*point))
+                # A rounding of the argument, which the result may magnify.
+                nearby = float(reference(point[0] * (1 + eps), *point[1:]))
+            allowed = 20 * eps * max(1.0, abs(exact)) + 4 * abs(nearby - exact)
+            assert abs(value - exact) <= allowed, f"{name}{point}: {value}, is {exact}"
+
+
+@pytest.mark.parametrize("name", _UNARY)
+def test_unary_accuracy(device, name):
+    reference, points = _UNARY[name]
+    _check(name, device, reference, points)
+
+
+@pytest.mark.parametrize("name", _BINARY)
+def test_binary_accuracy(device, name):
+    _check(name, device, *_BINARY[name])
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 6])
+def test_polygamma_accuracy(device, order):
+    points = torch.tensor(_log_points(0.1, 30))
+    result = torch.polygamma(order, points.to(device)).cpu()
+    exact = [float(mpmath.polygamma(order, p)) for p in points.tolist()]
+    torch.testing.assert_close(result, torch.tensor(exact), rtol=4e-6, atol=0)
+
+
+_EDGES = torch.tensor(
+    [_nan, _inf, -_inf, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 7.0, 1e30, -1e-30]
+)
+_SIGNED_ZEROS = {"remainder", "fmod", "floor_divide", "atan2", "copysign"}
+_PAIRS = torch.cartesian_prod(_EDGES, _EDGES).unbind(1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    "maximum minimum fmax fmin remainder fmod floor_divide atan2 copysign heaviside "
+    "logaddexp logaddexp2 xlogy special.xlog1py nextafter lt ge eq ne hypot "
+    "logical_xor pow".split(),
+)
+def test_binary_edges(device, name):
+    function = _function(name)
+    expected = function(*_PAIRS)
+    result = function(*(p.to(device) for p in _PAIRS)).cpu()
+    torch.testing.assert_close(result, expected, equal_nan=True)
+    if name in _SIGNED_ZEROS:
+        defined = ~expected.isnan()
+        signs = [t.signbit()[defined] for t in (result, expected)]
+        assert torch.equal(*signs), "signs of zeros"
+
+
+@pytest.mark.parametrize(
+    "name",
+    "sign sgn signbit round trunc frac floor isposinf isneginf angle abs neg sqrt "
+    "rsqrt log exp relu nn.functional.softshrink nn.functional.hardshrink "
+    "nn.functional.elu nn.functional.softplus logit nan_to_num digamma".split(),
+)
+def test_unary_edges(device, name):
+    function = _function(name)
+    torch.testing.assert_close(
+        function(_EDGES.to(device)).cpu(), function(_EDGES), equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.uint8])
+def test_integer_edges(device, dtype):
+    limits = torch.iinfo(dtype)
+    values = sorted({limits.min, limits.max, 0, 1, 2, 7, max(limits.min, -1), 100})
+    a, b = torch.cartesian_prod(*[torch.tensor(values, dtype=dtype)] * 2).unbind(1)
+    x, y = a.to(device), b.to(device)
+    for name in "add sub mul bitwise_left_shift bitwise_right_shift pow lt".split():
+        assert torch.equal(_function(name)(x, y).cpu(), _function(name)(a, b)), name
+    # The CPU raises for a zero divisor and traps on the smallest by -1.
+    safe = (b != 0) & ((a != limits.min) | (b.long() != -1))
+    for name in ("floor_divide", "remainder", "fmod"):
+        result = _function(name)(x, y).cpu()
+        assert torch.equal(result[safe], _function(name)(a[safe], b[safe])), name
+        assert bool((result[b == 0] == 0).all()), name
