@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <array>
 #include <optional>
 #include <tuple>
 
@@ -268,9 +269,29 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
     statistics =
         running_statistics(input, running_mean, running_var, epsilon);
   }
-  BatchNormGradients gradients = batch_norm_gradients(
-      grad_output, input, statistics, weight, train, output_mask);
-  return {gradients.input, gradients.weight, gradients.bias};
+  const auto params =
+      input.options().dtype((weight.defined() ? weight : input).scalar_type());
+  const auto new_param = [&](bool wanted) {
+    return wanted ? at::empty({input.size(1)}, params) : Tensor();
+  };
+  Tensor grad_weight = new_param(output_mask[1]);
+  Tensor grad_bias = new_param(output_mask[2]);
+  Tensor grad_input;
+  GradientTerms terms;
+  if (output_mask[1] || output_mask[2] || (output_mask[0] && train)) {
+    terms = batch_norm_param_gradients(
+        grad_output, input, statistics, weight, grad_weight, grad_bias);
+  }
+  if (output_mask[0]) {
+    grad_input = at::empty_like(input, input.suggest_memory_format());
+    batch_norm_input_gradient(grad_output,
+                              input,
+                              statistics,
+                              weight,
+                              train ? terms : GradientTerms(),
+                              grad_input);
+  }
+  return {grad_input, grad_weight, grad_bias};
 }
 
 Outputs batch_norm_backward(const Tensor& grad_output,

@@ -3,8 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
-
 namespace torch_opencl::ops {
 
 struct Statistics {
@@ -31,18 +29,27 @@ void batch_norm_transform(const at::Tensor& input,
                           const at::Tensor& bias,
                           const at::Tensor& out);
 
-struct BatchNormGradients {
-  at::Tensor input;
-  at::Tensor weight;
-  at::Tensor bias;
+// What grad_input loses because the statistics follow the input, a number a
+// channel: shifts + (input - mean) * slopes. Undefined in evaluation.
+struct GradientTerms {
+  at::Tensor shifts;
+  at::Tensor slopes;
 };
 
-// `train`: the statistics are functions of the input.
-BatchNormGradients batch_norm_gradients(const at::Tensor& grad_output,
-                                        const at::Tensor& input,
-                                        const Statistics& statistics,
-                                        const at::Tensor& weight,
-                                        bool train,
-                                        std::array<bool, 3> output_mask);
+// Writes grad_weight and grad_bias where they are defined.
+GradientTerms batch_norm_param_gradients(const at::Tensor& grad_output,
+                                         const at::Tensor& input,
+                                         const Statistics& statistics,
+                                         const at::Tensor& weight,
+                                         const at::Tensor& grad_weight,
+                                         const at::Tensor& grad_bias);
+
+// grad_input = grad_output * inverse_deviation * weight less `terms`
+void batch_norm_input_gradient(const at::Tensor& grad_output,
+                               const at::Tensor& input,
+                               const Statistics& statistics,
+                               const at::Tensor& weight,
+                               const GradientTerms& terms,
+                               const at::Tensor& grad_input);
 
 }  // namespace torch_opencl::ops

@@ -122,8 +122,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
 
 #endif
 
-// grad_weight and grad_bias, and what grad_input needs: the mean of grad_output
-// and its slope along the centered input.
+// grad_weight and grad_bias, and what grad_input loses: the mean of grad_output
+// and its slope along the centered input, scaled as grad_output will be.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_finish(
     const long pixels,
     const int chunks,
@@ -133,7 +133,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
     TENSOR(param_t, grad_bias),
     CONST_TENSOR(compute_t, sums),
     CONST_TENSOR(compute_t, products),
-    CONST_TENSOR(compute_t, inverse_deviation)) {
+    CONST_TENSOR(compute_t, inverse_deviation),
+    CONST_TENSOR(param_t, weight)) {
   local compute_t shared[WG_SIZE];
   const int c = (int)get_group_id(0);
   const int channels = (int)get_num_groups(0);
@@ -149,8 +150,10 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
   product = group_sum(product, shared);
   if (get_local_id(0) == 0) {
     const compute_t inverse = POINTER(inverse_deviation)[c];
-    POINTER(shifts)[c] = sum / (compute_t)pixels;
-    POINTER(slopes)[c] = product / (compute_t)pixels * inverse * inverse;
+    const compute_t scale =
+        weight_memory ? inverse * LOAD_PARAM(POINTER(weight), c) : inverse;
+    POINTER(shifts)[c] = sum / (compute_t)pixels * scale;
+    POINTER(slopes)[c] = product / (compute_t)pixels * inverse * inverse * scale;
     if (grad_weight_memory) STORE_PARAM(POINTER(grad_weight), c, product * inverse);
     if (grad_bias_memory) STORE_PARAM(POINTER(grad_bias), c, sum);
   }

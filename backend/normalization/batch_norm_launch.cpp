@@ -6,7 +6,6 @@
 #include "../common/rows.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 
@@ -174,10 +173,14 @@ void with_compute_type(const Tensor& input, const Launch& launch) {
   }
 }
 
-at::ScalarType param_type(const Tensor& a, const Tensor& b, const Tensor& input) {
-  return a.defined()   ? a.scalar_type()
-         : b.defined() ? b.scalar_type()
-                       : input.scalar_type();
+// That of the first defined one.
+template <class... Tensors>
+at::ScalarType param_type(const Tensor& first, const Tensors&... others) {
+  if constexpr (sizeof...(others) > 0) {
+    return first.defined() ? first.scalar_type() : param_type(others...);
+  } else {
+    return first.scalar_type();
+  }
 }
 
 int64_t stride_of(const Tensor& tensor) {
@@ -275,67 +278,61 @@ void batch_norm_transform(const Tensor& input,
                  arg(packed_bias));
 }
 
-BatchNormGradients batch_norm_gradients(const Tensor& grad_output,
-                                        const Tensor& input,
-                                        const Statistics& statistics,
-                                        const Tensor& weight,
-                                        bool train,
-                                        std::array<bool, 3> output_mask) {
-  const int64_t channels = input.size(1);
-  const auto params =
-      input.options().dtype(param_type(weight, weight, input));
-  BatchNormGradients gradients;
-  if (output_mask[0]) {
-    gradients.input = at::empty_like(input, input.suggest_memory_format());
-  }
-  if (output_mask[1]) {
-    gradients.weight = at::empty({channels}, params);
-  }
-  if (output_mask[2]) {
-    gradients.bias = at::empty({channels}, params);
-  }
-  const Problem problem(
-      {output_mask[0] ? gradients.input : input, input, grad_output});
-  const Tensor shifts = workspace(input, {channels});
-  const Tensor slopes = workspace(input, {channels});
-  if (output_mask[1] || output_mask[2] || (output_mask[0] && train)) {
-    const Tensor sums = workspace(input, {problem.chunks(), channels});
-    const Tensor products = workspace(input, {problem.chunks(), channels});
-    problem.reduce(sources::batch_norm_gradients,
-                   "batch_norm_gradient_partials",
-                   arg(sums),
-                   arg(products),
-                   arg(input),
-                   arg(grad_output),
-                   arg(statistics.mean));
-    problem.finish(sources::batch_norm_gradients,
-                   "batch_norm_gradient_finish",
-                   params.dtype().toScalarType(),
-                   problem.pixels(),
-                   static_cast<int32_t>(problem.chunks()),
-                   arg(shifts),
-                   arg(slopes),
-                   arg(gradients.weight),
-                   arg(gradients.bias),
-                   arg(sums),
-                   arg(products),
-                   arg(statistics.inverse_deviation));
-  }
-  if (output_mask[0]) {
-    const Tensor packed_weight = packed(weight);
-    problem.transform("batch_norm_transform_backward",
-                      train,
-                      params.dtype().toScalarType(),
-                      arg(gradients.input),
-                      arg(input),
-                      arg(grad_output),
-                      arg(statistics.mean),
-                      arg(statistics.inverse_deviation),
-                      arg(shifts),
-                      arg(slopes),
-                      arg(packed_weight));
-  }
-  return gradients;
+GradientTerms batch_norm_param_gradients(const Tensor& grad_output,
+                                          const Tensor& input,
+                                          const Statistics& statistics,
+                                          const Tensor& weight,
+                                          const Tensor& grad_weight,
+                                          const Tensor& grad_bias) {
+  const Problem problem({input, input, grad_output});
+  const int64_t channels = problem.channels();
+  const GradientTerms result{workspace(input, {channels}),
+                              workspace(input, {channels})};
+  const Tensor sums = workspace(input, {problem.chunks(), channels});
+  const Tensor products = workspace(input, {problem.chunks(), channels});
+  const Tensor packed_weight = packed(weight);
+  problem.reduce(sources::batch_norm_gradients,
+                 "batch_norm_gradient_partials",
+                 arg(sums),
+                 arg(products),
+                 arg(input),
+                 arg(grad_output),
+                 arg(statistics.mean));
+  problem.finish(sources::batch_norm_gradients,
+                 "batch_norm_gradient_finish",
+                 param_type(weight, grad_weight, grad_bias, input),
+                 problem.pixels(),
+                 static_cast<int32_t>(problem.chunks()),
+                 arg(result.shifts),
+                 arg(result.slopes),
+                 arg(grad_weight),
+                 arg(grad_bias),
+                 arg(sums),
+                 arg(products),
+                 arg(statistics.inverse_deviation),
+                 arg(packed_weight));
+  return result;
+}
+
+void batch_norm_input_gradient(const Tensor& grad_output,
+                               const Tensor& input,
+                               const Statistics& statistics,
+                               const Tensor& weight,
+                               const GradientTerms& terms,
+                               const Tensor& grad_input) {
+  const Tensor packed_weight = packed(weight);
+  Problem({grad_input, input, grad_output})
+      .transform("batch_norm_transform_backward",
+                 terms.shifts.defined(),
+                 param_type(weight, weight, weight, input),
+                 arg(grad_input),
+                 arg(input),
+                 arg(grad_output),
+                 arg(statistics.mean),
+                 arg(statistics.inverse_deviation),
+                 arg(terms.shifts),
+                 arg(terms.slopes),
+                 arg(packed_weight));
 }
 
 }  // namespace torch_opencl::ops

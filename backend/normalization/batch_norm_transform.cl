@@ -87,8 +87,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
   }
 }
 
-// grad_input, from the mean of grad_output (`shift`) and its slope along the
-// centered input; evaluation has neither.
+// grad_input: scaled grad_output less what changes with the statistics, which
+// evaluation has not.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_transform_backward(
     const rows_t rows,
     const index_t pixels,
@@ -124,12 +124,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
 #if TRAIN
     const lanes_t input =
         load_lanes(x, OFFSET(1, x_base, step), LANE_STRIDE(1), COUNT(step));
-    value = value - shift - (input - center) * slope;
+    value = value * scale - shift - (input - center) * slope;
+#else
+    value = value * scale;
 #endif
     store_lanes(result,
                 OFFSET(0, result_base, step),
                 LANE_STRIDE(0),
                 COUNT(step),
-                value * scale);
+                value);
   }
 }

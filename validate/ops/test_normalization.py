@@ -209,3 +209,117 @@ def test_batch_norm_is_deterministic(device):
         runs.append((out.detach().cpu(), leaf.grad.cpu()))
     assert torch.equal(runs[0][0], runs[1][0])
     assert torch.equal(runs[0][1], runs[1][1])
+
+
+# Around a vector's 16 lanes, a work-group's 128 items and a chunk of 64 rows.
+@pytest.mark.parametrize(
+    "size,axes",
+    [
+        ((1, 1), 1),
+        ((3, 15), 1),
+        ((2, 5, 16), 1),
+        ((65, 17), 1),
+        ((200, 33), 1),
+        ((4, 6, 7, 9), 3),
+        ((3, 1000), 1),
+        ((5, 40, 129), 2),
+        ((70,), 1),
+    ],
+)
+@pytest.mark.parametrize("layout", [contiguous, strided])
+def test_layer_norm(device, size, axes, layout):
+    shape = size[-axes:]
+    params = [torch.randn(shape), torch.randn(shape)]
+    check(
+        lambda x, w, b: F.layer_norm(x, shape, w, b),
+        [layout(torch.randn(size) * 2 + 1), *params],
+        device,
+        strides=True,
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_layer_norm_dtypes(device, dtype):
+    check(
+        lambda x, w, b: F.layer_norm(x, (77,), w, b),
+        [torch.randn(9, 77), torch.randn(77), torch.randn(77)],
+        device,
+        dtype,
+    )
+
+
+def test_layer_norm_without_parameters(device):
+    x, param = torch.randn(9, 50), torch.randn(50)
+    check(lambda x: F.layer_norm(x, (50,)), [x], device)
+    check(lambda x, w: F.layer_norm(x, (50,), w), [x, param], device)
+    check(lambda x, b: F.layer_norm(x, (50,), None, b), [x, param], device)
+    check(lambda x: F.layer_norm(x + 5000, (50,)), [x], device)
+    for size in ((0, 50), (3, 0)):
+        check(lambda x, size=size: F.layer_norm(x, size[1:]), [torch.randn(size)], device)
+
+
+def test_layer_norm_statistics(device):
+    check(
+        lambda x: torch.native_layer_norm(x, (5, 7), None, None, 1e-5),
+        [torch.randn(4, 3, 5, 7)],
+        device,
+        backward=False,
+        strides=True,
+    )
+
+
+def test_layer_norm_half_with_float_parameters(device):
+    x = torch.randn(9, 77).half()
+    params = [torch.randn(77), torch.randn(77)]
+    result = torch.native_layer_norm(x.to(device), (77,), *[p.to(device) for p in params], 1e-5)
+    expected = torch.native_layer_norm(x, (77,), *params, 1e-5)
+    for ours, cpus in zip(result, expected, strict=True):
+        assert ours.dtype == cpus.dtype
+        torch.testing.assert_close(ours.cpu(), cpus)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("groups", [1, 3, 18])
+def test_group_norm(device, groups, layout):
+    x = layout(torch.randn(4, 18, 9, 11) + 1)
+    check(
+        lambda x, w, b: F.group_norm(x, groups, w, b),
+        [x, torch.randn(18), torch.randn(18)],
+        device,
+    )
+    check(lambda x: F.group_norm(x, groups), [x], device)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_group_norm_dtypes(device, dtype):
+    check(
+        lambda x, w, b: F.group_norm(x, 4, w, b),
+        [torch.randn(3, 12, 50), torch.randn(12), torch.randn(12)],
+        device,
+        dtype,
+    )
+
+
+def test_instance_norm(device):
+    x = torch.randn(3, 5, 9, 9)
+    check(lambda x, w, b: F.instance_norm(x, None, None, w, b), [x, torch.randn(5), torch.randn(5)], device)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: F.layer_norm(x, (3,)),
+        lambda x: F.layer_norm(x, (4,), torch.ones(3, device=x.device)),
+        lambda x: F.layer_norm(x, ()),
+        lambda x: F.layer_norm(x.long(), (4,)),
+        lambda x: F.group_norm(x, 5),
+        lambda x: F.group_norm(x.long(), 1),
+    ],
+)
+def test_errors_are_the_cpus(device, call):
+    x = torch.randn(2, 3, 4)
+    with pytest.raises(Exception) as expected:
+        call(x)
+    with pytest.raises(type(expected.value)) as raised:
+        call(x.to(device))
+    assert str(raised.value) == str(expected.value)

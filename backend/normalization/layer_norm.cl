@@ -1,0 +1,239 @@
+// Layer normalisation of contiguous rows, and its gradients.
+//
+// A row is made by one work-item, 16 elements at a time (LANES 16), or by a
+// work-group (LANES 1). Variance is taken from residuals about the mean. The
+// gradients of weight and bias are sums over rows: a job sums LANES columns
+// over `chunk` rows, and a second pass adds up the jobs of a column, all in a
+// fixed order.
+
+#include "types.clh"
+#include "lanes.clh"
+
+#ifndef PARAM_DTYPE
+#define PARAM_DTYPE DTYPE  // of weight and bias
+#endif
+#ifndef WG_SIZE
+#define WG_SIZE 64
+#endif
+
+typedef CONCAT(storage_, PARAM_DTYPE) param_t;
+#define LOAD_PARAM(p, i) CONCAT(load_, PARAM_DTYPE)(p, i)
+#define STORE_PARAM(p, i, value) CONCAT(store_, PARAM_DTYPE)(p, i, value)
+
+inline compute_t param_or(const global param_t *p, long i, compute_t missing) {
+  return p ? LOAD_PARAM(p, i) : missing;
+}
+
+#if LANES > 1
+
+#define ROW ((long)get_global_id(0))
+#define FIRST_ITEM 1
+#define ROW_SUM(value) (value)
+inline lanes_t params_or(const global param_t *p, long i, compute_t missing) {
+  return p ? CONCAT(load_lanes_, PARAM_DTYPE)(p + i) : (lanes_t)missing;
+}
+// FOR_LANES takes whole vectors, FOR_REST what they leave.
+#define FOR_LANES(i) for (int i = 0; i < size / LANES * LANES; i += LANES)
+#define FOR_REST(i) for (int i = size / LANES * LANES; i < size; ++i)
+
+#else
+
+#define ROW ((long)get_group_id(0))
+#define FIRST_ITEM (get_local_id(0) == 0)
+#define ROW_SUM(value) group_sum(value, shared)
+#define params_or param_or
+#define FOR_LANES(i) for (int i = get_local_id(0); i < size; i += WG_SIZE)
+#define FOR_REST(i) for (int i = size; i < size; ++i)
+
+// The sum over the work-group, to every work-item of it.
+inline compute_t group_sum(compute_t value, local compute_t *shared) {
+  const int item = get_local_id(0);
+  shared[item] = value;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int half_size = WG_SIZE / 2; half_size > 0; half_size /= 2) {
+    if (item < half_size) shared[item] += shared[item + half_size];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  const compute_t sum = shared[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return sum;
+}
+
+#endif
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
+    const long rows,
+    const int size,
+    const compute_t epsilon,
+    TENSOR(storage_t, out),
+    TENSOR(compute_t, means),
+    TENSOR(compute_t, inverse_deviations),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(param_t, weight),
+    CONST_TENSOR(param_t, bias)) {
+#if LANES == 1
+  local compute_t shared[WG_SIZE];
+#endif
+  const long row = ROW;
+  if (row >= rows) return;
+  const global storage_t *x = POINTER(self) + row * size;
+  const global param_t *w = weight_memory ? POINTER(weight) : 0;
+  const global param_t *b = bias_memory ? POINTER(bias) : 0;
+
+  lanes_t sum_lanes = 0;
+  compute_t sum = 0;
+  FOR_LANES(i) sum_lanes += load_lanes(x, i, 1, LANES);
+  FOR_REST(i) sum += LOAD(x, i);
+  sum = ROW_SUM(sum + LANES_SUM(sum_lanes));
+  compute_t mean = sum / size;
+
+  lanes_t residual_lanes = 0;
+  lanes_t square_lanes = 0;
+  compute_t residual = 0;
+  compute_t square = 0;
+  FOR_LANES(i) {
+    const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
+    residual_lanes += d;
+    square_lanes += d * d;
+  }
+  FOR_REST(i) {
+    const compute_t d = LOAD(x, i) - mean;
+    residual += d;
+    square += d * d;
+  }
+  residual = ROW_SUM(residual + LANES_SUM(residual_lanes));
+  square = ROW_SUM(square + LANES_SUM(square_lanes));
+  const compute_t correction = residual / size;
+  mean += correction;
+  const compute_t inverse =
+      (compute_t)1 / sqrt((square - residual * correction) / size + epsilon);
+
+  global storage_t *y = POINTER(out) + row * size;
+  FOR_LANES(i)
+    store_lanes(y,
+                i,
+                1,
+                LANES,
+                (load_lanes(x, i, 1, LANES) - mean) * inverse * params_or(w, i, 1) +
+                    params_or(b, i, 0));
+  FOR_REST(i)
+    STORE(y, i, (LOAD(x, i) - mean) * inverse * param_or(w, i, 1) + param_or(b, i, 0));
+  if (FIRST_ITEM) {
+    POINTER(means)[row] = mean;
+    POINTER(inverse_deviations)[row] = inverse;
+  }
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_backward(
+    const long rows,
+    const int size,
+    TENSOR(storage_t, grad_input),
+    CONST_TENSOR(storage_t, grad_output),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(compute_t, means),
+    CONST_TENSOR(compute_t, inverse_deviations),
+    CONST_TENSOR(param_t, weight)) {
+#if LANES == 1
+  local compute_t shared[WG_SIZE];
+#endif
+  const long row = ROW;
+  if (row >= rows) return;
+  const global storage_t *x = POINTER(self) + row * size;
+  const global storage_t *grad = POINTER(grad_output) + row * size;
+  const global param_t *w = weight_memory ? POINTER(weight) : 0;
+  const compute_t mean = POINTER(means)[row];
+  const compute_t inverse = POINTER(inverse_deviations)[row];
+
+  lanes_t sum_lanes = 0;
+  lanes_t product_lanes = 0;
+  compute_t sum = 0;
+  compute_t product = 0;
+  FOR_LANES(i) {
+    const lanes_t g = load_lanes(grad, i, 1, LANES) * params_or(w, i, 1);
+    sum_lanes += g;
+    product_lanes += g * (load_lanes(x, i, 1, LANES) - mean);
+  }
+  FOR_REST(i) {
+    const compute_t g = LOAD(grad, i) * param_or(w, i, 1);
+    sum += g;
+    product += g * (LOAD(x, i) - mean);
+  }
+  const compute_t shift = ROW_SUM(sum + LANES_SUM(sum_lanes)) / size;
+  const compute_t slope =
+      ROW_SUM(product + LANES_SUM(product_lanes)) / size * inverse * inverse;
+
+  global storage_t *result = POINTER(grad_input) + row * size;
+  FOR_LANES(i)
+    store_lanes(result,
+                i,
+                1,
+                LANES,
+                (load_lanes(grad, i, 1, LANES) * params_or(w, i, 1) - shift -
+                 (load_lanes(x, i, 1, LANES) - mean) * slope) *
+                    inverse);
+  FOR_REST(i)
+    STORE(result,
+          i,
+          (LOAD(grad, i) * param_or(w, i, 1) - shift - (LOAD(x, i) - mean) * slope) *
+              inverse);
+}
+
+// Partial sums lie as [chunk][column].
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_params(
+    const long rows,
+    const int size,
+    const int chunk,
+    const int jobs,
+    TENSOR(compute_t, weight_sums),
+    TENSOR(compute_t, bias_sums),
+    CONST_TENSOR(storage_t, grad_output),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(compute_t, means),
+    CONST_TENSOR(compute_t, inverse_deviations)) {
+  const int job = (int)get_global_id(0);
+  if (job >= jobs) return;
+  const int blocks = (size + LANES - 1) / LANES;
+  const int column = job % blocks * LANES;
+  const int count = min(LANES, size - column);
+  const long number = job / blocks;
+  const long last = min(number * chunk + chunk, rows);
+  lanes_t weight_sum = 0;
+  lanes_t bias_sum = 0;
+  for (long row = number * chunk; row < last; ++row) {
+    const lanes_t g = load_lanes(POINTER(grad_output), row * size + column, 1, count);
+    const lanes_t d =
+        load_lanes(POINTER(self), row * size + column, 1, count) - POINTER(means)[row];
+    weight_sum += g * d * POINTER(inverse_deviations)[row];
+    bias_sum += g;
+  }
+  const long place = number * size + column;
+#if LANES > 1
+  compute_t lane[LANES];
+  vstore16(weight_sum, 0, lane);
+  for (int l = 0; l < count; ++l) POINTER(weight_sums)[place + l] = lane[l];
+  vstore16(bias_sum, 0, lane);
+  for (int l = 0; l < count; ++l) POINTER(bias_sums)[place + l] = lane[l];
+#else
+  POINTER(weight_sums)[place] = weight_sum;
+  POINTER(bias_sums)[place] = bias_sum;
+#endif
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_params_finish(
+    const int size,
+    const int chunks,
+    TENSOR(param_t, grad_weight),
+    TENSOR(param_t, grad_bias),
+    CONST_TENSOR(compute_t, weight_sums),
+    CONST_TENSOR(compute_t, bias_sums)) {
+  const int column = (int)get_global_id(0);
+  if (column >= size) return;
+  compute_t weight_sum = 0;
+  compute_t bias_sum = 0;
+  for (long i = 0; i < chunks; ++i) {
+    weight_sum += POINTER(weight_sums)[i * size + column];
+    bias_sum += POINTER(bias_sums)[i * size + column];
+  }
+  if (grad_weight_memory) STORE_PARAM(POINTER(grad_weight), column, weight_sum);
+  if (grad_bias_memory) STORE_PARAM(POINTER(grad_bias), column, bias_sum);
+}
