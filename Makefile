@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 JOBS ?= auto
 PYTEST_ARGS ?=
-MODELS ?= alexnet resnet18 squeezenet1_0 googlenet
+VALIDATE_ARGS ?=
 
 python := $(VENV)/bin/python
 tools := tools/setup_environment.py tools/build_requirements.py
@@ -20,7 +20,7 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 validate: $(editable) ## compare whole networks on every OpenCL device with the CPU
-	$(python) validate/validate_network.py --check $(addprefix --model ,$(MODELS))
+	$(python) validate/run_all.py $(VALIDATE_ARGS)
 
 test: $(editable) ## run the test suite on every OpenCL driver
 	$(python) -m pytest validate -n $(JOBS) $(PYTEST_ARGS)
@@ -29,15 +29,16 @@ test: $(editable) ## run the test suite on every OpenCL driver
 build: $(build_environment) ## build the extension in place
 	@$(python) setup.py -q build_ext --inplace
 
+# OpenCL C is left alone: clang-format takes kernel attributes for functions.
 lint: $(lint_python) ## check style
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	git ls-files '*.cpp' '*.h' '*.cl' '*.clh' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+	git ls-files '*.cpp' '*.h' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 
 format: $(lint_python) ## rewrite the files in the project's style
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
-	git ls-files '*.cpp' '*.h' '*.cl' '*.clh' | xargs $(VENV)/bin/clang-format -i
+	git ls-files '*.cpp' '*.h' | xargs $(VENV)/bin/clang-format -i
 
 clean: ## remove what a build made; the virtual environment stays
 	rm -rf build dist python/*.egg-info python/torch_opencl/_generated

@@ -33,13 +33,17 @@ class CMakeBuild(build_ext):
     def build_extension(self, ext: Extension) -> None:
         torch = find_torch()
         if torch is None:
-            raise SystemExit(f"building torch_opencl needs {TORCH}: pip install {TORCH}")
+            raise SystemExit(
+                f"building torch_opencl needs {TORCH}: pip install {TORCH}"
+            )
         build = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"
         output = build / "package"
         environment = {
             **os.environ,
             # Tools of an environment that is not activated.
-            "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
+            "PATH": os.pathsep.join(
+                [os.path.dirname(sys.executable), os.environ["PATH"]]
+            ),
             # The generator imports torch, which must not import us.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         }
@@ -52,12 +56,12 @@ class CMakeBuild(build_ext):
             f"-DTORCH_DIR={torch}",
             f"-DOUTPUT_DIR={output}",
         ]
-        subprocess.run(
-            configure, env=environment, check=True, stdout=None if self.verbose else subprocess.DEVNULL
-        )
-        subprocess.run(
-            ["cmake", "--build", build, "--parallel", str(_jobs())], env=environment, check=True
-        )
+        compile = ["cmake", "--build", build, "--parallel", str(_jobs())]
+        log = None if self.verbose else subprocess.DEVNULL
+        for command, stdout in ((configure, log), (compile, None)):
+            result = subprocess.run(command, env=environment, stdout=stdout)
+            if result.returncode != 0:
+                raise SystemExit("the build failed; its messages are above")
         self._copy(output, Path(self.get_ext_fullpath(ext.name)).resolve().parent)
 
     @staticmethod
@@ -65,7 +69,8 @@ class CMakeBuild(build_ext):
         for source in output.rglob("*"):
             target = package / source.relative_to(output)
             if source.is_dir() or (
-                target.exists() and target.stat().st_mtime_ns == source.stat().st_mtime_ns
+                target.exists()
+                and target.stat().st_mtime_ns == source.stat().st_mtime_ns
             ):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)

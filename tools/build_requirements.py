@@ -38,7 +38,10 @@ def _torch_of_environment() -> tuple[str, str] | None:
     interpreter that ignores PYTHONPATH sees the environment the build is for.
     """
     found = subprocess.run(
-        [sys.executable, "-E", "-P", "-c", _LOCATE], capture_output=True, text=True, check=False
+        [sys.executable, "-E", "-P", "-c", _LOCATE],
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.split("\n")
     return (found[0], found[1]) if len(found) >= 2 else None
 
@@ -63,6 +66,8 @@ def missing_build_tools() -> list[str]:
 
 
 def _cmake_version(cmake: str) -> tuple[int, ...]:
-    output = subprocess.run([cmake, "--version"], capture_output=True, text=True, check=False)
+    output = subprocess.run(
+        [cmake, "--version"], capture_output=True, text=True, check=False
+    )
     match = re.search(r"(\d+)\.(\d+)", output.stdout)
     return tuple(map(int, match.groups())) if match else (0,)

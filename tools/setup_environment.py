@@ -74,7 +74,9 @@ def install_system_packages() -> None:
     say(f"installing system packages: {' '.join(missing)}")
     environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
     subprocess.run([*root, "apt-get", "update", "-qq"], check=True)
-    subprocess.run([*root, *environment, *install], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*root, *environment, *install], check=True, stdout=subprocess.DEVNULL
+    )
 
 
 class Environment:
