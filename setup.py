@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from build_requirements import TORCH, find_torch  # noqa: E402
 
+BUILD = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"
+OUTPUT = BUILD / "package"
 # A translation unit that includes torch's headers needs about this much.
 _MEMORY_PER_JOB = 1.5 * 2**30
 
@@ -36,8 +38,6 @@ class CMakeBuild(build_ext):
             raise SystemExit(
                 f"building torch_opencl needs {TORCH}: pip install {TORCH}"
             )
-        build = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"
-        output = build / "package"
         environment = {
             **os.environ,
             # Tools of an environment that is not activated.
@@ -50,24 +50,27 @@ class CMakeBuild(build_ext):
         configure = [
             "cmake",
             f"-S{ROOT}",
-            f"-B{build}",
+            f"-B{BUILD}",
             "-GNinja",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DTORCH_DIR={torch}",
-            f"-DOUTPUT_DIR={output}",
+            f"-DOUTPUT_DIR={OUTPUT}",
         ]
-        compile = ["cmake", "--build", build, "--parallel", str(_jobs())]
+        compile = ["cmake", "--build", BUILD, "--parallel", str(_jobs())]
         log = None if self.verbose else subprocess.DEVNULL
         for command, stdout in ((configure, log), (compile, None)):
             result = subprocess.run(command, env=environment, stdout=stdout)
             if result.returncode != 0:
                 raise SystemExit("the build failed; its messages are above")
-        self._copy(output, Path(self.get_ext_fullpath(ext.name)).resolve().parent)
+        self._copy_to(Path(self.get_ext_fullpath(ext.name)).resolve().parent)
+
+    def copy_extensions_to_source(self) -> None:
+        self._copy_to(ROOT / "python" / "torch_opencl")
 
     @staticmethod
-    def _copy(output: Path, package: Path) -> None:
-        for source in output.rglob("*"):
-            target = package / source.relative_to(output)
+    def _copy_to(package: Path) -> None:
+        for source in OUTPUT.rglob("*"):
+            target = package / source.relative_to(OUTPUT)
             if source.is_dir() or (
                 target.exists()
                 and target.stat().st_mtime_ns == source.stat().st_mtime_ns

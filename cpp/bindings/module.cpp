@@ -8,6 +8,7 @@
 #include "../device/stream.h"
 #include "../runtime/caching_allocator.h"
 #include "../runtime/config.h"
+#include "../runtime/disk_cache.h"
 #include "../runtime/program_cache.h"
 
 #include <ATen/Context.h>
@@ -171,6 +172,7 @@ void bind_devices(py::module_& m) {
   m.def("_add_driver_prefix", &runtime::add_driver_prefix);
   m.def("_discovery_log", &runtime::discovery_log);
   m.def("_config_entries", &config_entries);
+  m.def("_cache_directory", &runtime::default_cache_directory);
   m.def("_init", wrap_pybind_function(&initialize));
   m.def("_is_in_bad_fork", &is_in_bad_fork);
   m.def("_device_count", [] { return int{device::GuardImpl().deviceCount()}; });
