@@ -4,6 +4,9 @@
 OpenCL C's own are those of backend/common/math.clh.
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from torch_opencl_gen.table import Pointwise
 
 _FUNCTIONAL = "nn.functional."
@@ -41,10 +44,10 @@ UNARY = (
     Pointwise("trunc.out", "trunc(self)", integral="self"),
     Pointwise("round.out", "rint(self)", integral="self"),
     Pointwise("round.decimals_out", "round_decimals(self, decimals)", integral="self"),
-    Pointwise("frac.out", "self - trunc(self)"),
+    Pointwise("frac.out", "self - trunc(self)", dtypes="floating"),
     Pointwise("angle.out", "isnan(self) ? self : self < 0 ? REAL(3.14159265358979323846) : 0", stub="angle_stub", also=("angle",)),
     Pointwise("conj_physical.out", "self", stub="conj_physical_stub"),
-    Pointwise("bitwise_not.out", "~self", bool_="!self"),
+    Pointwise("bitwise_not.out", "~self", dtypes="integral", bool_="!self"),
     Pointwise("logical_not.out", "self == 0", stub="logical_not_stub"),
     Pointwise("isposinf.out", "self == INFINITY", integral="0"),
     Pointwise("isneginf.out", "self == -INFINITY", integral="0"),
@@ -80,8 +83,8 @@ SPECIAL = (
     Pointwise("special_spherical_bessel_j0.out", "spherical_bessel_j0(x)", opinfo="special.spherical_bessel_j0"),
     Pointwise("special_airy_ai.out", "airy_ai(x)", opinfo="special.airy_ai"),
     Pointwise("special_zeta.out", "zeta(self, other)", opinfo="special.zeta"),
-    Pointwise("igamma.out", "gamma_lower(self, other)"),
-    Pointwise("igammac.out", "gamma_upper(self, other)"),
+    Pointwise("igamma.out", "gamma_lower(self, other)", dtypes="floating"),
+    Pointwise("igammac.out", "gamma_upper(self, other)", dtypes="floating"),
     Pointwise("special_hermite_polynomial_h.out", "hermite_h(x, n)", opinfo="special.hermite_polynomial_h"),
     Pointwise("special_hermite_polynomial_he.out", "hermite_he(x, n)", opinfo="special.hermite_polynomial_he"),
     Pointwise("special_laguerre_polynomial_l.out", "laguerre_l(x, n)", opinfo="special.laguerre_polynomial_l"),
@@ -128,21 +131,21 @@ BINARY = (
     Pointwise("fmax.out", "fmax(self, other)", integral="max(self, other)"),
     Pointwise("fmin.out", "fmin(self, other)", integral="min(self, other)"),
     Pointwise("atan2.out", "atan2(self, other)"),
-    Pointwise("hypot.out", "hypot(self, other)"),
+    Pointwise("hypot.out", "hypot(self, other)", dtypes="floating"),
     Pointwise("copysign.out", "copysign(self, other)"),
-    Pointwise("nextafter.out", "nextafter(self, other)"),
+    Pointwise("nextafter.out", "nextafter(self, other)", dtypes="floating"),
     Pointwise("heaviside.out", "heaviside(self, values)"),
-    Pointwise("logaddexp.out", "log_add_exp(self, other)"),
-    Pointwise("logaddexp2.out", "log_add_exp2(self, other)"),
+    Pointwise("logaddexp.out", "log_add_exp(self, other)", dtypes="floating"),
+    Pointwise("logaddexp2.out", "log_add_exp2(self, other)", dtypes="floating"),
     Pointwise("xlogy.OutTensor", "x_log_y(self, other)"),
     Pointwise("special_xlog1py.out", "x_log1p_y(self, other)", opinfo="special.xlog1py"),
-    Pointwise("gcd.out", "greatest_common_divisor(self, other)"),
-    Pointwise("lcm.out", "least_common_multiple(self, other)"),
-    Pointwise("bitwise_and.Tensor_out", "self & other"),
-    Pointwise("bitwise_or.Tensor_out", "self | other"),
-    Pointwise("bitwise_xor.Tensor_out", "self ^ other"),
-    Pointwise("bitwise_left_shift.Tensor_out", "shift_left(self, other)", stub="lshift_stub", also=("__lshift__.Tensor", "__lshift__.Scalar", "__ilshift__.Tensor", "__ilshift__.Scalar")),
-    Pointwise("bitwise_right_shift.Tensor_out", "shift_right(self, other)", stub="rshift_stub", also=("__rshift__.Tensor", "__rshift__.Scalar", "__irshift__.Tensor", "__irshift__.Scalar")),
+    Pointwise("gcd.out", "greatest_common_divisor(self, other)", dtypes="integral"),
+    Pointwise("lcm.out", "least_common_multiple(self, other)", dtypes="integral"),
+    Pointwise("bitwise_and.Tensor_out", "self & other", dtypes="integral"),
+    Pointwise("bitwise_or.Tensor_out", "self | other", dtypes="integral"),
+    Pointwise("bitwise_xor.Tensor_out", "self ^ other", dtypes="integral"),
+    Pointwise("bitwise_left_shift.Tensor_out", "shift_left(self, other)", dtypes="integral", stub="lshift_stub", also=("__lshift__.Tensor", "__lshift__.Scalar", "__ilshift__.Tensor", "__ilshift__.Scalar")),
+    Pointwise("bitwise_right_shift.Tensor_out", "shift_right(self, other)", dtypes="integral", stub="rshift_stub", also=("__rshift__.Tensor", "__rshift__.Scalar", "__irshift__.Tensor", "__irshift__.Scalar")),
 )  # fmt: skip
 
 COMPARISON = tuple(
@@ -172,8 +175,8 @@ LOGICAL = (
 TERNARY = (
     Pointwise("addcmul.out", "self + value * tensor1 * tensor2"),
     Pointwise("addcdiv.out", "self + value * (tensor1 / tensor2)"),
-    Pointwise("lerp.Scalar_out", "lerp(self, end, weight)"),
-    Pointwise("lerp.Tensor_out", "lerp(self, end, weight)"),
+    Pointwise("lerp.Scalar_out", "lerp(self, end, weight)", dtypes="floating"),
+    Pointwise("lerp.Tensor_out", "lerp(self, end, weight)", dtypes="floating"),
     Pointwise("where.self_out", "condition != 0 ? self : other", stub="where_kernel", also=("where.self",)),
     # min and max would hide OpenCL's functions.
     Pointwise("clamp.out", "clamp_nan(self, low, high)", scalars="low high", stub="clamp_scalar_stub"),
@@ -213,14 +216,21 @@ BACKWARD = (
     Pointwise("glu_backward.grad_input", "(1 - gate) * gate * self * grad_output", inputs="gate self grad_output", stub="glu_backward_stub", function="glu_backward_cpu_out", opinfo=_FUNCTIONAL + "glu"),
 )  # fmt: skip
 
+
+def _floating(entries: Iterable[Pointwise]) -> Iterable[Pointwise]:
+    """The entries, restricted; relu's forms serve integers too."""
+    for entry in entries:
+        yield entry if "threshold" in entry.name else replace(entry, dtypes="floating")
+
+
 POINTWISE: tuple[Pointwise, ...] = (
     *UNARY,
     *SPECIAL,
-    *ACTIVATION,
+    *_floating(ACTIVATION),
     *BINARY,
     *COMPARISON,
     *LOGICAL,
     *TERNARY,
-    *LOSS,
-    *BACKWARD,
+    *_floating(LOSS),
+    *_floating(BACKWARD),
 )

@@ -220,6 +220,18 @@ at::ScalarType compute_dtype(const at::TensorIteratorBase& iter) {
   return compute_type(common == at::kBool ? last : common);
 }
 
+void check_dtype(const PointwiseOp& op, at::ScalarType compute) {
+  const bool supported = op.dtypes == Dtypes::kAll ||
+      (op.dtypes == Dtypes::kFloating) == at::isFloatingType(compute);
+  const std::string_view name = op.name;
+  TORCH_CHECK_NOT_IMPLEMENTED(supported,
+                              '"',
+                              name.substr(0, name.find('.')),
+                              "\" not implemented for '",
+                              compute,
+                              "'");
+}
+
 Layout choose_layout(const runtime::DeviceInfo& info, bool contiguous) {
   const bool items = info.device_class == runtime::DeviceClass::kGpu;
   if (contiguous) {
@@ -265,6 +277,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
               " dimensions that do not collapse, got ",
               iter.ndim());
   const at::ScalarType compute = compute_dtype(iter);
+  check_dtype(op, compute);
   const at::TensorBase& out = iter.tensor_base(0);
   runtime::Queue& queue = queue_of(out);
   const runtime::DeviceInfo& info = queue.device().info();

@@ -12,6 +12,8 @@
 
 namespace torch_opencl::ops {
 
+enum class Dtypes { kAll, kFloating, kIntegral };
+
 // A row of the pointwise table (backend/pointwise/ops.py).
 struct PointwiseOp {
   const char* name;
@@ -21,6 +23,7 @@ struct PointwiseOp {
   const char* inputs;               // names, in operand order
   const char* scalars;              // names, in argument order
   bool uses_math;                   // calls functions of math.clh
+  Dtypes dtypes = Dtypes::kAll;     // of arithmetic; bool is integral
 };
 
 extern const PointwiseOp pointwise_ops[];

@@ -36,6 +36,8 @@ class Pointwise:
         also: further overloads served by the same stub or expression.
         bool_: expression when the compute type is bool (uchar, 0 or 1).
         integral: expression when the compute type is an integer.
+        dtypes: "floating" or "integral" (with bool) where only those have a
+            meaning: others raise NotImplementedError.
         opinfo: name in torch's op_db where it differs from the op's.
     """
 
@@ -48,6 +50,7 @@ class Pointwise:
     also: tuple[str, ...] = ()
     bool_: str = ""
     integral: str = ""
+    dtypes: str = ""
     opinfo: str = ""
 
 

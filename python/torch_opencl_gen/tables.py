@@ -134,6 +134,7 @@ class Emitter:
                 _quote(self._input_names(entry, overload)),
                 _quote(self._scalar_names(entry, overload)),
                 self._uses_math(entry.expression, entry.bool_, entry.integral),
+                f"Dtypes::k{(entry.dtypes or 'all').capitalize()}",
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (
