@@ -43,6 +43,9 @@ def test_batch_norm(device, size, layout, training):
         [x, *_params(size[1])],
         device,
         strides=layout in (contiguous, channels_last),
+        # The gradient of a single weight may cancel, and has no other to
+        # measure its error by.
+        multiple=4.0 if size[1] > 1 else 64.0,
     )
 
 
