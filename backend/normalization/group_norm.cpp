@@ -36,7 +36,8 @@ struct Sizes {
   Tensor spread_groups(const Tensor& values) const {
     return values.reshape({batch, groups, 1})
         .expand({batch, groups, group_channels()})
-        .reshape({batch * channels});
+        .reshape({batch * channels})
+        .contiguous();  // copy: reshape may leave strides of 0
   }
   // A number a channel for each sample: [N * C].
   Tensor spread_batch(const Tensor& values) const {

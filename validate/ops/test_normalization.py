@@ -293,6 +293,15 @@ def test_group_norm(device, groups, layout):
     check(lambda x: F.group_norm(x, groups), [x], device)
 
 
+def test_group_norm_of_single_pixels(device):
+    check(
+        lambda x, w, b: F.group_norm(x, 1, w, b),
+        [torch.randn(1, 3), torch.randn(3), torch.randn(3)],
+        device,
+    )
+    check(lambda x: F.group_norm(x, 2), [torch.randn(5, 6)], device)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_group_norm_dtypes(device, dtype):
     check(
