@@ -127,15 +127,19 @@ def _smoke_test(device: str) -> str:
     return "" if result.returncode == 0 else (lines or ["no message"])[-1]
 
 
-def _devices(extension: Any) -> list[dict[str, Any]]:
-    devices = []
+def _devices(extension: Any) -> tuple[list[dict[str, Any]], str]:
+    """The devices, or why they cannot be listed."""
+    devices: list[dict[str, Any]] = []
     for index in range(extension._device_count()):
-        info = extension._device_info(index)
+        try:
+            info = extension._device_info(index)
+        except RuntimeError as error:
+            return [], str(error)
         info["extensions"] = info["extensions"].split()
         info["device"] = f"opencl:{index}"
         info["smoke_test"] = _smoke_test(info["device"]) or "passed"
         devices.append(info)
-    return devices
+    return devices, ""
 
 
 def _cache(extension: Any) -> dict[str, Any]:
@@ -177,6 +181,7 @@ def _environment(extension: Any) -> list[dict[str, str]]:
 def collect() -> dict[str, Any]:
     """Everything the report shows, in types that JSON has."""
     extension, error = _extension()
+    devices, device_error = _devices(extension) if extension else ([], "")
     built_for = ".".join(map(str, extension._torch_version)) if extension else None
     return {
         "system": platform.platform(),
@@ -188,7 +193,8 @@ def collect() -> dict[str, Any]:
         "icd_files": _icd_files(),
         "render_nodes": _render_nodes(),
         "discovery": list(extension._discovery_log()) if extension else [],
-        "devices": _devices(extension) if extension else [],
-        "cache": _cache(extension) if extension else None,
+        "devices": devices,
+        "device_error": device_error,
+        "cache": _cache(extension) if extension and not device_error else None,
         "environment": _environment(extension),
     }
