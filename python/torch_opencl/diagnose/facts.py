@@ -127,19 +127,24 @@ def _smoke_test(device: str) -> str:
     return "" if result.returncode == 0 else (lines or ["no message"])[-1]
 
 
-def _devices(extension: Any) -> tuple[list[dict[str, Any]], str]:
-    """The devices, or why they cannot be listed."""
-    devices: list[dict[str, Any]] = []
+def _settings_error(extension: Any) -> str:
+    """What is wrong with a TORCH_OPENCL_* variable: any reader raises it."""
+    try:
+        extension._cache_directory()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def _devices(extension: Any) -> list[dict[str, Any]]:
+    devices = []
     for index in range(extension._device_count()):
-        try:
-            info = extension._device_info(index)
-        except RuntimeError as error:
-            return [], str(error)
+        info = extension._device_info(index)
         info["extensions"] = info["extensions"].split()
         info["device"] = f"opencl:{index}"
         info["smoke_test"] = _smoke_test(info["device"]) or "passed"
         devices.append(info)
-    return devices, ""
+    return devices
 
 
 def _cache(extension: Any) -> dict[str, Any]:
@@ -181,7 +186,8 @@ def _environment(extension: Any) -> list[dict[str, str]]:
 def collect() -> dict[str, Any]:
     """Everything the report shows, in types that JSON has."""
     extension, error = _extension()
-    devices, device_error = _devices(extension) if extension else ([], "")
+    settings_error = _settings_error(extension) if extension else ""
+    usable = extension if not settings_error else None
     built_for = ".".join(map(str, extension._torch_version)) if extension else None
     return {
         "system": platform.platform(),
@@ -193,8 +199,8 @@ def collect() -> dict[str, Any]:
         "icd_files": _icd_files(),
         "render_nodes": _render_nodes(),
         "discovery": list(extension._discovery_log()) if extension else [],
-        "devices": devices,
-        "device_error": device_error,
-        "cache": _cache(extension) if extension and not device_error else None,
+        "devices": _devices(usable) if usable else [],
+        "settings_error": settings_error,
+        "cache": _cache(usable) if usable else None,
         "environment": _environment(extension),
     }

@@ -77,11 +77,8 @@ def _drivers(facts: Facts) -> Iterator[Problem]:
 def _no_device(facts: Facts) -> Iterator[Problem]:
     if facts["devices"] or facts["extension_error"]:
         return
-    if facts["device_error"]:
-        yield Problem(
-            f"the devices cannot be used: {facts['device_error']}",
-            "correct what the message names; README.md lists the variables",
-        )
+    if facts["settings_error"]:
+        yield Problem(facts["settings_error"], "correct or unset that variable")
         return
     for variable in facts["environment"]:
         if variable["name"] == "TORCH_OPENCL_DEVICES" and variable["value"]:
