@@ -1,0 +1,295 @@
+// Advanced indexing and its relatives along one dimension.
+#include "../../cpp/aten/structured.h"
+#include "indexed.h"
+
+#include <ATen/native/IndexKernel.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorAdvancedIndexing.h>
+#include <ATen/ops/_index_put_impl_native.h>
+#include <ATen/ops/_index_put_impl_ops.h>
+#include <ATen/ops/embedding_dense_backward_ops.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gather_meta.h>
+#include <ATen/ops/gather_ops.h>
+#include <ATen/ops/index_add_meta.h>
+#include <ATen/ops/index_add_ops.h>
+#include <ATen/ops/index_copy_meta.h>
+#include <ATen/ops/index_copy_ops.h>
+#include <ATen/ops/index_fill_ops.h>
+#include <ATen/ops/index_meta.h>
+#include <ATen/ops/index_ops.h>
+#include <ATen/ops/index_select_ops.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scatter_add_meta.h>
+#include <ATen/ops/scatter_add_ops.h>
+#include <ATen/ops/scatter_meta.h>
+#include <ATen/ops/scatter_ops.h>
+#include <ATen/ops/zeros.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::IntArrayRef;
+using at::Scalar;
+using at::Tensor;
+
+struct index_out : at::meta::structured_index_Tensor {
+  void impl(const meta_return_ty& precomputed,
+            const Tensor& /*self*/,
+            at::IOptTensorListRef /*indices*/,
+            const Tensor& /*out*/) {
+    indexed(*this, Indexed::kGet, precomputed.sizes, precomputed.strides);
+  }
+};
+
+void index_put_kernel(at::TensorIterator& iter,
+                      IntArrayRef sizes,
+                      IntArrayRef strides,
+                      bool accumulate) {
+  indexed(iter, accumulate ? Indexed::kAdd : Indexed::kPut, sizes, strides);
+}
+
+// `index` repeated over the other dimensions of a tensor of these sizes.
+Tensor spread(const Tensor& index, IntArrayRef sizes, int64_t dim) {
+  std::vector<int64_t> shape(sizes.size(), 1);
+  shape[dim] = index.numel();
+  return index.reshape(shape).expand(sizes);
+}
+
+Tensor at_least_1d(const Tensor& tensor) {
+  return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+}
+
+void check_index(const Tensor& index, const char* op) {
+  TORCH_CHECK_INDEX(
+      index.dim() <= 1, op, "(): Index is supposed to be a vector");
+  TORCH_CHECK(
+      index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+      op,
+      "(): Expected dtype int32 or int64 for index");
+}
+
+Tensor& index_select_out(const Tensor& self,
+                         int64_t dim,
+                         const Tensor& index,
+                         Tensor& out) {
+  check_index(index, "index_select");
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "index_select(): self and result must have the same scalar type");
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  std::vector<int64_t> sizes = self.sizes().vec();
+  if (!sizes.empty()) {
+    sizes[dim] = index.numel();
+  }
+  at::native::resize_output(out, sizes);
+  const Tensor table = at_least_1d(self);
+  const Tensor result = at_least_1d(out);
+  indexed_along(table,
+                result,
+                spread(index, result.sizes(), dim),
+                dim,
+                Indexed::kGet);
+  return out;
+}
+
+Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
+  Tensor out = at::empty({0}, self.options());
+  return index_select_out(self, dim, index, out);
+}
+
+struct gather_out : at::meta::structured_gather {
+  void impl(const Tensor& self,
+            int64_t dim,
+            const Tensor& index,
+            bool /*sparse_grad*/,
+            const Tensor& out) {
+    indexed_along(
+        at_least_1d(self), at_least_1d(out), at_least_1d(index), dim, Indexed::kGet);
+  }
+};
+
+void scatter(const Tensor& self,
+             int64_t dim,
+             const Tensor& index,
+             const Tensor& source,
+             const Tensor& out,
+             Indexed mode,
+             const Scalar& alpha = 1) {
+  if (!out.is_same(self)) {
+    out.copy_(self);
+  }
+  indexed_along(at_least_1d(out),
+                at_least_1d(source),
+                at_least_1d(index),
+                dim,
+                mode,
+                alpha);
+}
+
+struct scatter_src_out : at::meta::structured_scatter_src {
+  void impl(const Tensor& self,
+            int64_t dim,
+            const Tensor& index,
+            const Tensor& src,
+            const Tensor& out) {
+    scatter(self, dim, index, src, out, Indexed::kPut);
+  }
+};
+
+Tensor filled(const Scalar& value, const Tensor& like, IntArrayRef sizes) {
+  return at::empty({}, like.options()).fill_(value).expand(sizes);
+}
+
+struct scatter_value_out : at::meta::structured_scatter_value {
+  void impl(const Tensor& self,
+            int64_t dim,
+            const Tensor& index,
+            const Scalar& value,
+            const Tensor& out) {
+    scatter(self,
+            dim,
+            index,
+            filled(value, out, at_least_1d(index).sizes()),
+            out,
+            Indexed::kPut);
+  }
+};
+
+struct scatter_add_out : at::meta::structured_scatter_add {
+  void impl(const Tensor& self,
+            int64_t dim,
+            const Tensor& index,
+            const Tensor& src,
+            const Tensor& out) {
+    scatter(self, dim, index, src, out, Indexed::kAdd);
+  }
+};
+
+struct index_add_out : at::meta::structured_index_add {
+  void impl(const meta_return_ty& precomputed,
+            const Tensor& self,
+            int64_t /*dim*/,
+            const Tensor& index,
+            const Tensor& source,
+            const Scalar& alpha,
+            const Tensor& out) {
+    const Tensor values = at_least_1d(source);
+    scatter(self,
+            precomputed.dim,
+            spread(index, values.sizes(), precomputed.dim),
+            values,
+            out,
+            Indexed::kAdd,
+            alpha);
+  }
+};
+
+struct index_copy_out : at::meta::structured_index_copy {
+  void impl(const meta_return_ty& precomputed,
+            const Tensor& self,
+            int64_t /*dim*/,
+            const Tensor& index,
+            const Tensor& source,
+            const Tensor& out) {
+    const Tensor values = at_least_1d(source);
+    scatter(self,
+            precomputed.dim,
+            spread(index, values.sizes(), precomputed.dim),
+            values,
+            out,
+            Indexed::kPut);
+  }
+};
+
+Tensor& index_fill_scalar(Tensor& self,
+                          int64_t dim,
+                          const Tensor& index,
+                          const Scalar& value) {
+  TORCH_CHECK_INDEX(index.scalar_type() == at::kLong ||
+                        index.scalar_type() == at::kInt,
+                    "index_fill_(): Expected dtype int32 or int64 for index.");
+  TORCH_CHECK(index.dim() <= 1,
+              "index_fill_(): Index has to be a vector/scalar");
+  const Tensor table = at_least_1d(self);
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  std::vector<int64_t> sizes = table.sizes().vec();
+  sizes[dim] = index.numel();
+  indexed_along(table,
+                filled(value, self, sizes),
+                spread(index, sizes, dim),
+                dim,
+                Indexed::kPut);
+  return self;
+}
+
+Tensor& index_fill_tensor(Tensor& self,
+                          int64_t dim,
+                          const Tensor& index,
+                          const Tensor& value) {
+  TORCH_CHECK(value.dim() == 0,
+              "index_fill_ only supports a 0-dimensional value tensor, but got "
+              "tensor with ",
+              value.dim(),
+              " dimension(s).");
+  return index_fill_scalar(self, dim, index, value.item());
+}
+
+// Rows of the gradient are summed in the order of the indices, so the same
+// input gives the same bits.
+Tensor embedding_dense_backward(const Tensor& grad_output,
+                                const Tensor& indices,
+                                int64_t num_weights,
+                                int64_t padding_idx,
+                                bool scale_grad_by_freq) {
+  const Tensor flat = indices.reshape({-1}).to(at::kLong);
+  Tensor grads = grad_output.reshape({flat.numel(), grad_output.size(-1)});
+  if (scale_grad_by_freq) {
+    Tensor counts = at::zeros({num_weights}, grads.options());
+    counts.index_add_(0, flat, at::ones({flat.numel()}, grads.options()));
+    grads = grads.div(counts.index_select(0, flat).unsqueeze(1));
+  }
+  if (padding_idx >= 0) {
+    grads = grads.mul(flat.ne(padding_idx).unsqueeze(1));
+  }
+  Tensor grad_weight = at::zeros({num_weights, grads.size(1)}, grads.options());
+  return grad_weight.index_add_(0, flat, grads);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<index_out, at::_ops::index_Tensor_out>(m);
+  structured<index_out, at::_ops::index_Tensor>(m);
+  structured<gather_out, at::_ops::gather_out>(m);
+  structured<scatter_src_out, at::_ops::scatter_src_out>(m);
+  structured<scatter_value_out, at::_ops::scatter_value_out>(m);
+  structured<scatter_add_out, at::_ops::scatter_add_out>(m);
+  structured<index_add_out, at::_ops::index_add_out>(m);
+  structured<index_copy_out, at::_ops::index_copy_out>(m);
+  m.impl("_index_put_impl_",
+         &WithFallback<at::_ops::_index_put_impl_,
+                       &at::native::_index_put_impl_>::call);
+  m.impl("index_select",
+         &WithFallback<at::_ops::index_select, &index_select>::call);
+  m.impl("index_select.out",
+         &WithFallback<at::_ops::index_select_out, &index_select_out>::call);
+  m.impl("index_fill_.int_Scalar",
+         &WithFallback<at::_ops::index_fill__int_Scalar,
+                       &index_fill_scalar>::call);
+  m.impl("index_fill_.int_Tensor",
+         &WithFallback<at::_ops::index_fill__int_Tensor,
+                       &index_fill_tensor>::call);
+  m.impl("embedding_dense_backward",
+         &WithFallback<at::_ops::embedding_dense_backward,
+                       &embedding_dense_backward>::call);
+}
+
+}  // namespace torch_opencl::ops
+
+namespace at::native {
+
+REGISTER_PRIVATEUSE1_DISPATCH(index_put_stub,
+                              &torch_opencl::ops::index_put_kernel)
+
+}  // namespace at::native

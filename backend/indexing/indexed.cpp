@@ -1,0 +1,249 @@
+#include "indexed.h"
+
+#include "../common/kernel_text.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtils.h>
+
+#include <numeric>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+constexpr size_t kGroupSize = 64;
+
+// The dtype whose kernels move elements of this size; kAdd needs the real one.
+DType mover_of(at::ScalarType type, Indexed mode) {
+  if (mode == Indexed::kAdd) {
+    return dtype_of(type);
+  }
+  switch (c10::elementSize(type)) {
+    case 1:
+      return DType::kUInt8;
+    case 2:
+      return DType::kUInt16;
+    case 4:
+      return DType::kUInt32;
+    case 8:
+      return DType::kUInt64;
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, "opencl indexing does not move elements of dtype ", type);
+  }
+}
+
+// Dimensions that work-items share out, then those one work-item walks.
+struct Order {
+  std::vector<int> dimensions;
+  int parallel;
+};
+
+Order order_of(const at::TensorIteratorBase& iter, Indexed mode) {
+  Order order{{}, 0};
+  for (const bool is_parallel : {true, false}) {
+    for (int d = 0; d < iter.ndim(); ++d) {
+      // Along a dimension where the target moves by itself no two elements
+      // meet; along the others sums are taken one after the other.
+      const bool independent =
+          mode != Indexed::kAdd || iter.strides(0)[d] != 0;
+      if (independent == is_parallel) {
+        order.dimensions.push_back(d);
+        order.parallel += is_parallel;
+      }
+    }
+  }
+  return order;
+}
+
+std::string kernel_text(DType dtype,
+                        Indexed mode,
+                        const Order& order,
+                        int indices,
+                        bool is_large) {
+  const int dimensions = static_cast<int>(order.dimensions.size());
+  std::string text = preamble(dtype, false);
+  text += is_large ? "typedef long index_t;\ntypedef ulong count_t;\n"
+                     "typedef long16 dims_t;\n"
+                   : "typedef int index_t;\ntypedef uint count_t;\n"
+                     "typedef int16 dims_t;\n";
+  text += "kernel __attribute__((reqd_work_group_size(" +
+          std::to_string(kGroupSize) +
+          ", 1, 1)))\nvoid indexed(TENSOR(storage_t, target), "
+          "CONST_TENSOR(storage_t, source), const dims_t target_strides, "
+          "const dims_t source_strides, const int16 sizes, "
+          "const count_t items, const count_t steps, const compute_t alpha";
+  std::vector<Walk> walks = {{"target_at", "target_strides"},
+                             {"source_at", "source_strides"}};
+  for (int k = 0; k < indices; ++k) {
+    const std::string n = std::to_string(k);
+    text += ", CONST_TENSOR(long, index" + n + "), const dims_t index" + n +
+            "_strides, const long size" + n + ", const long stride" + n;
+    walks.push_back({"index" + n + "_at", "index" + n + "_strides"});
+  }
+  text += ") {\nif (get_global_id(0) >= items) return;\n"
+          "for (count_t step = 0; step < steps; ++step) {\n"
+          "count_t linear = get_global_id(0);\n" +
+          offsets_text(walks, "sizes", 0, order.parallel);
+  if (order.parallel < dimensions) {
+    // The walked dimensions add to the same offsets.
+    text += "{\nlinear = step;\n";
+    for (int d = order.parallel; d < dimensions; ++d) {
+      const std::string size = "(count_t)sizes" + component(d);
+      text += "{\nconst index_t at = linear % " + size + ";\nlinear /= " + size +
+              ";\n";
+      for (const Walk& walk : walks) {
+        text += walk.offset + " += at * " + walk.strides + component(d) + ";\n";
+      }
+      text += "}\n";
+    }
+    text += "}\n";
+  }
+  text += "long indexed_at = 0;\nint inside = 1;\n";
+  for (int k = 0; k < indices; ++k) {
+    const std::string n = std::to_string(k);
+    text += "{\nlong i = POINTER(index" + n + ")[index" + n + "_at];\ni += i < 0 ? size" +
+            n + " : 0;\ninside = inside && i >= 0 && i < size" + n +
+            ";\nindexed_at += i * stride" + n + ";\n}\n";
+  }
+  if (mode == Indexed::kGet) {
+    text += "STORE(POINTER(target), target_at, inside ? LOAD(POINTER(source), "
+            "source_at + indexed_at) : 0);\n";
+  } else {
+    const std::string place = "POINTER(target), target_at + indexed_at";
+    const std::string value = "LOAD(POINTER(source), source_at)";
+    text += "if (inside) STORE(" + place + ", " +
+            (mode == Indexed::kAdd
+                 ? "LOAD(" + place + ") + alpha * " + value
+                 : value) +
+            ");\n";
+  }
+  return text + "}\n}\n";
+}
+
+using LongDimensions = std::array<int64_t, kMaxDimensions>;
+
+void launch_indexed(at::TensorIteratorBase& iter,
+                    Indexed mode,
+                    at::IntArrayRef sizes,
+                    at::IntArrayRef strides,
+                    const at::Scalar& alpha) {
+  const int indices = iter.ntensors() - 2;
+  const at::ScalarType type = iter.dtype(0);
+  const int64_t item = static_cast<int64_t>(c10::elementSize(type));
+  const Order order = order_of(iter, mode);
+  const bool is_large = !iter.can_use_32bit_indexing();
+  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
+              "indexing: opencl supports up to ",
+              kMaxDimensions,
+              " dimensions that do not collapse, got ",
+              iter.ndim());
+  const DType dtype = mover_of(type, mode);
+  Dimensions shape{};
+  int64_t items = 1, steps = 1;
+  for (size_t d = 0; d < order.dimensions.size(); ++d) {
+    const int64_t size = iter.shape()[order.dimensions[d]];
+    shape[d] = static_cast<int32_t>(size);
+    (static_cast<int>(d) < order.parallel ? items : steps) *= size;
+  }
+  runtime::Queue& queue = queue_of(iter.tensor_base(0));
+  runtime::Kernel& kernel = queue.device().programs().get_generated(
+      "indexed", kernel_text(dtype, mode, order, indices, is_large), "indexed");
+  const std::lock_guard lock(kernel.mutex);
+  ArgumentBinder arguments(kernel);
+  const auto bind_strides = [&](int operand, int64_t element) {
+    LongDimensions wide{};
+    for (size_t d = 0; d < order.dimensions.size(); ++d) {
+      wide[d] = iter.strides(operand)[order.dimensions[d]] / element;
+    }
+    if (is_large) {
+      arguments.add(wide);
+      return;
+    }
+    Dimensions narrow{};
+    std::copy(wide.begin(), wide.end(), narrow.begin());
+    arguments.add(narrow);
+  };
+  const auto bind_count = [&](int64_t count) {
+    if (is_large) {
+      arguments.add(count);
+    } else {
+      arguments.add(static_cast<uint32_t>(count));
+    }
+  };
+  arguments.add(arg_at(iter.data_ptr(0), type));
+  arguments.add(arg_at(iter.data_ptr(1), type));
+  bind_strides(0, item);
+  bind_strides(1, item);
+  arguments.add(shape);
+  bind_count(items);
+  bind_count(steps);
+  if (mode == Indexed::kAdd) {
+    arguments.add(scalar_argument(alpha, compute_type(type)));
+  } else {
+    ScalarArgument unused{};
+    unused.size = item;
+    arguments.add(unused);
+  }
+  for (int k = 0; k < indices; ++k) {
+    arguments.add(arg_at(iter.data_ptr(k + 2), at::kLong));
+    bind_strides(k + 2, sizeof(int64_t));
+    arguments.add(sizes[k]);
+    arguments.add(strides[k] / item);
+  }
+  queue.launch(kernel, range(items, kGroupSize));
+}
+
+}  // namespace
+
+void indexed(at::TensorIteratorBase& iter,
+             Indexed mode,
+             at::IntArrayRef sizes,
+             at::IntArrayRef strides,
+             const at::Scalar& alpha) {
+  if (iter.numel() > 0) {
+    launch_indexed(iter, mode, sizes, strides, alpha);
+  }
+}
+
+void indexed_along(const Tensor& table,
+                   const Tensor& plain,
+                   const Tensor& index,
+                   int64_t dim,
+                   Indexed mode,
+                   const at::Scalar& alpha) {
+  if (index.numel() == 0) {
+    return;
+  }
+  if (index.dim() == 0) {
+    indexed_along(table.reshape({1}),
+                  plain.reshape({1}),
+                  index.reshape({1}),
+                  0,
+                  mode,
+                  alpha);
+    return;
+  }
+  dim = at::maybe_wrap_dim(dim, index.dim());
+  std::vector<int64_t> strides = table.strides().vec();
+  const int64_t size = table.size(dim);
+  const int64_t stride = strides[dim] * static_cast<int64_t>(table.itemsize());
+  strides[dim] = 0;
+  const Tensor held = table.as_strided(index.sizes(), strides);
+  const Tensor part = plain.as_strided(index.sizes(), plain.strides());
+  const bool is_get = mode == Indexed::kGet;
+  const Tensor positions = index.to(at::kLong);
+  auto iter = at::TensorIteratorConfig()
+                  .set_check_mem_overlap(false)
+                  .check_all_same_dtype(false)
+                  .resize_outputs(false)
+                  .add_output(is_get ? part : held)
+                  .add_const_input(is_get ? held : part)
+                  .add_const_input(positions)
+                  .build();
+  indexed(iter, mode, {size}, {stride}, alpha);
+}
+
+}  // namespace torch_opencl::ops

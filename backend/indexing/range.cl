@@ -1,0 +1,46 @@
+// Tensors that are a function of their indices.
+
+#include "types.clh"
+
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void arange(TENSOR(storage_t, out), const ulong count, const compute_t start,
+            const compute_t step) {
+  const size_t i = get_global_id(0);
+  if (i < count) {
+    STORE(POINTER(out), i, start + step * (compute_t)i);
+  }
+}
+
+// From both ends, so that the last element is exactly `end`.
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void linspace(TENSOR(storage_t, out), const ulong count, const compute_t start,
+              const compute_t end, const compute_t step) {
+  const size_t i = get_global_id(0);
+  if (i < count) {
+    STORE(POINTER(out), i,
+          i < count / 2 ? start + step * (compute_t)i
+                        : end - step * (compute_t)(count - 1 - i));
+  }
+}
+
+// Keeps what lies on one side of a diagonal of each matrix; one work-item an
+// element of a contiguous batch of them.
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void triangle(TENSOR(storage_t, out), CONST_TENSOR(storage_t, self),
+              const ulong count, const long rows, const long columns,
+              const long row_stride, const long column_stride,
+              const long batch_stride, const long diagonal, const int is_upper) {
+  const size_t i = get_global_id(0);
+  if (i >= count) {
+    return;
+  }
+  const long column = i % columns;
+  const long row = i / columns % rows;
+  const long batch = i / columns / rows;
+  const long distance = column - row - diagonal;
+  const int keep = is_upper ? distance >= 0 : distance <= 0;
+  STORE(POINTER(out), i,
+        keep ? LOAD(POINTER(self), batch * batch_stride + row * row_stride +
+                                       column * column_stride)
+             : 0);
+}

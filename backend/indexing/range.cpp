@@ -1,0 +1,219 @@
+// arange, linspace, eye, tril, triu.
+#include "../../cpp/aten/structured.h"
+#include "../common/kernel_text.h"
+#include "kernel_sources.h"
+
+#include <ATen/Dispatch_v2.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/arange_ops.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/eye_ops.h>
+#include <ATen/ops/linspace_ops.h>
+#include <ATen/ops/tril_meta.h>
+#include <ATen/ops/tril_ops.h>
+#include <ATen/ops/triu_meta.h>
+#include <ATen/ops/triu_ops.h>
+
+#include <cmath>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Scalar;
+using at::Tensor;
+
+// Runs `write` on a contiguous tensor of `out`'s sizes and copies it back.
+template <class Write>
+void through_contiguous(const Tensor& out, const Write& write) {
+  if (out.numel() == 0) {
+    return;
+  }
+  if (out.is_contiguous()) {
+    write(out);
+    return;
+  }
+  const Tensor dense = at::empty_like(out, at::MemoryFormat::Contiguous);
+  write(dense);
+  out.copy_(dense);
+}
+
+int64_t arange_size(const Scalar& start,
+                    const Scalar& end,
+                    const Scalar& step,
+                    at::ScalarType type) {
+  const double first = start.toDouble();
+  const double last = end.toDouble();
+  const double by = step.toDouble();
+  TORCH_CHECK(by > 0 || by < 0, "step must be nonzero");
+  TORCH_CHECK(std::isfinite(first) && std::isfinite(last),
+              "unsupported range: ",
+              first,
+              " -> ",
+              last);
+  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first),
+              "upper bound and lower bound inconsistent with step sign");
+  double size = 0;
+  if (at::isIntegralType(type, /*includeBool=*/false) &&
+      start.isIntegral(false) && end.isIntegral(false) &&
+      step.isIntegral(false)) {
+    // Exact beyond 2^53.
+    const int64_t sign = by > 0 ? 1 : -1;
+    const int64_t stride = step.toLong();
+    size = std::ceil(static_cast<double>(
+        (end.toLong() - start.toLong() + stride - sign) / stride));
+  } else {
+    size = std::ceil((last - first) / by);
+  }
+  TORCH_CHECK(size >= 0 && size <= static_cast<double>(INT64_MAX),
+              "invalid size, possible overflow?");
+  return static_cast<int64_t>(size);
+}
+
+Tensor& arange_out(const Scalar& start,
+                   const Scalar& end,
+                   const Scalar& step,
+                   Tensor& out) {
+  const int64_t size = arange_size(start, end, step, out.scalar_type());
+  if (out.numel() != size) {
+    if (out.numel() > 0) {
+      TORCH_WARN("The number of elements in the out tensor of shape ",
+                 out.sizes(),
+                 " is ",
+                 out.numel(),
+                 " which does not match the computed number of elements ",
+                 size,
+                 ". Note that this may occur as a result of rounding error. "
+                 "The out tensor will be resized to a tensor of shape (",
+                 size,
+                 ",).");
+    }
+    out.resize_({size});
+  }
+  const at::ScalarType compute = compute_type(out.scalar_type());
+  through_contiguous(out, [&](const Tensor& dense) {
+    launch(dense,
+           sources::range,
+           "arange",
+           {{"DTYPE", dtype_of(dense)}},
+           aten::range(size, 64),
+           arg(dense),
+           static_cast<uint64_t>(size),
+           scalar_argument(start, compute),
+           scalar_argument(step, compute));
+  });
+  return out;
+}
+
+Tensor& linspace_out(const Scalar& start,
+                     const Scalar& end,
+                     int64_t steps,
+                     Tensor& out) {
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  if (out.numel() != steps) {
+    out.resize_({steps});
+  }
+  if (steps == 1) {
+    return out.fill_(start);
+  }
+  const at::ScalarType compute = compute_type(out.scalar_type());
+  if (!at::isFloatingType(compute)) {
+    // Integers round towards zero from the exact line: computed on the host.
+    Tensor host = at::empty_like(out, out.options().device(at::kCPU));
+    at::_ops::linspace_out::call(start, end, steps, host);
+    return out.copy_(host);
+  }
+  const double step = (end.toDouble() - start.toDouble()) /
+                      static_cast<double>(std::max<int64_t>(steps - 1, 1));
+  through_contiguous(out, [&](const Tensor& dense) {
+    launch(dense,
+           sources::range,
+           "linspace",
+           {{"DTYPE", dtype_of(dense)}},
+           aten::range(steps, 64),
+           arg(dense),
+           static_cast<uint64_t>(steps),
+           scalar_argument(start, compute),
+           scalar_argument(end, compute),
+           scalar_argument(step, compute));
+  });
+  return out;
+}
+
+Tensor& eye_m_out(int64_t n, int64_t m, Tensor& out) {
+  TORCH_CHECK(n >= 0, "n must be greater or equal to 0, got ", n);
+  TORCH_CHECK(m >= 0, "m must be greater or equal to 0, got ", m);
+  out.resize_({n, m});
+  out.zero_();
+  if (out.numel() > 0) {
+    out.diagonal().fill_(1);
+  }
+  return out;
+}
+
+Tensor& eye_out(int64_t n, Tensor& out) { return eye_m_out(n, n, out); }
+
+void triangle(const Tensor& self, int64_t diagonal, const Tensor& out, bool upper) {
+  if (out.numel() == 0) {
+    return;
+  }
+  // copy: the batch dimensions must collapse into one
+  const Tensor input = self.dim() <= 3 ? self : self.contiguous();
+  const int64_t batch_stride =
+      self.dim() == 2 ? 0
+                      : (self.dim() == 3 ? input.stride(0)
+                                         : input.size(-1) * input.size(-2));
+  // The kernel may not read what it has already written.
+  const auto write = [&](const Tensor& dense) {
+    launch(dense,
+           sources::range,
+           "triangle",
+           {{"DTYPE", dtype_of(dense)}},
+           aten::range(dense.numel(), 64),
+           arg(dense),
+           arg(input),
+           static_cast<uint64_t>(dense.numel()),
+           dense.size(-2),
+           dense.size(-1),
+           input.stride(-2),
+           input.stride(-1),
+           batch_stride,
+           diagonal,
+           static_cast<int32_t>(upper));
+  };
+  if (out.is_contiguous() &&
+      (!out.is_same(self) || input.strides() == out.strides())) {
+    write(out);
+    return;
+  }
+  const Tensor dense = at::empty_like(out, at::MemoryFormat::Contiguous);
+  write(dense);
+  out.copy_(dense);
+}
+
+struct tril_out : at::meta::structured_tril {
+  void impl(const Tensor& self, int64_t diagonal, const Tensor& out) {
+    triangle(self, diagonal, out, false);
+  }
+};
+
+struct triu_out : at::meta::structured_triu {
+  void impl(const Tensor& self, int64_t diagonal, const Tensor& out) {
+    triangle(self, diagonal, out, true);
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("arange.start_out",
+         &WithFallback<at::_ops::arange_start_out, &arange_out>::call);
+  m.impl("linspace.out",
+         &WithFallback<at::_ops::linspace_out, &linspace_out>::call);
+  m.impl("eye.out", &WithFallback<at::_ops::eye_out, &eye_out>::call);
+  m.impl("eye.m_out", &WithFallback<at::_ops::eye_m_out, &eye_m_out>::call);
+  structured<tril_out, at::_ops::tril_out>(m);
+  structured<triu_out, at::_ops::triu_out>(m);
+}
+
+}  // namespace torch_opencl::ops
