@@ -12,7 +12,7 @@ build_environment := $(VENV)/.build-environment
 test_environment := $(VENV)/.test-environment
 editable := $(VENV)/.editable-install
 
-.PHONY: help build test validate lint format clean
+.PHONY: help build test validate wheel lint format clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -28,6 +28,9 @@ test: $(editable) ## run the test suite on every OpenCL driver
 
 build: $(build_environment) ## build the extension in place
 	@$(python) setup.py -q build_ext --inplace
+
+wheel: $(editable) ## build a wheel and use it in another environment
+	$(python) validate/packaging/check_wheel.py
 
 # OpenCL C is left alone: clang-format takes kernel attributes for functions.
 lint: $(lint_python) ## check style
