@@ -63,7 +63,7 @@ SPECIAL = (
     Pointwise("special_log_ndtr.out", "log_normal_cdf(self)", opinfo="special.log_ndtr"),
     Pointwise("special_entr.out", "entropy(self)", opinfo="special.entr"),
     Pointwise("sinc.out", "sin_over_x(self)"),
-    Pointwise("lgamma.out", "lgamma(self)"),
+    Pointwise("lgamma.out", "log_gamma(self)"),
     Pointwise("digamma.out", "digamma(self)"),
     Pointwise("polygamma.out", "polygamma(n, self)"),
     Pointwise("i0.out", "bessel_i0(self)"),
