@@ -1,19 +1,15 @@
-// nonzero, masked_select, masked_fill_, equal.
+// nonzero, masked_select, equal.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
-#include "../pointwise/pointwise.h"
 #include "kernel_sources.h"
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/equal_ops.h>
-#include <ATen/ops/masked_fill_ops.h>
 #include <ATen/ops/masked_select_ops.h>
 #include <ATen/ops/nonzero_ops.h>
-#include <ATen/ops/where.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {
@@ -110,42 +106,6 @@ Tensor masked_select(const Tensor& self, const Tensor& mask) {
   return masked_select_out(self, mask, out);
 }
 
-constexpr PointwiseOp kMaskedFill{
-    "masked_fill_", "mask != 0 ? value : self", "", "", "mask self", "value", false};
-
-Tensor& masked_fill_scalar(Tensor& self,
-                           const Tensor& mask,
-                           const Scalar& value) {
-  TORCH_CHECK(mask.scalar_type() == at::kBool,
-              "masked_fill_ only supports boolean masks, but got mask with "
-              "dtype ",
-              mask.scalar_type());
-  auto iter = at::TensorIteratorConfig()
-                  .set_check_mem_overlap(false)
-                  .check_all_same_dtype(false)
-                  .resize_outputs(false)
-                  .add_output(self)
-                  .add_const_input(mask)
-                  .add_const_input(self)
-                  .build();
-  pointwise(iter, kMaskedFill, {value});
-  return self;
-}
-
-Tensor& masked_fill_tensor(Tensor& self,
-                           const Tensor& mask,
-                           const Tensor& value) {
-  TORCH_CHECK(value.dim() == 0,
-              "masked_fill_ only supports a 0-dimensional value tensor, but "
-              "got tensor with ",
-              value.dim(),
-              " dimension(s).");
-  if (value.is_cpu()) {
-    return masked_fill_scalar(self, mask, value.item());
-  }
-  return self.copy_(at::where(mask, value.to(self.scalar_type()), self));
-}
-
 bool equal(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.device() == other.device(),
               "Cannot compare two tensors on different devices. Got: ",
@@ -167,10 +127,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          &WithFallback<at::_ops::masked_select, &masked_select>::call);
   m.impl("masked_select.out",
          &WithFallback<at::_ops::masked_select_out, &masked_select_out>::call);
-  m.impl("masked_fill_.Scalar",
-         &WithFallback<at::_ops::masked_fill__Scalar, &masked_fill_scalar>::call);
-  m.impl("masked_fill_.Tensor",
-         &WithFallback<at::_ops::masked_fill__Tensor, &masked_fill_tensor>::call);
   m.impl("equal", &WithFallback<at::_ops::equal, &equal>::call);
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/fill.h>
@@ -86,6 +87,23 @@ Tensor empty_strided(IntArrayRef size,
                                         device::allocator(),
                                         kKeys,
                                         c10::dtype_or_default(dtype)));
+}
+
+// A tensor of zeros without memory, as gradients of piecewise constant ops are.
+Tensor efficientzerotensor(IntArrayRef size,
+                           std::optional<at::ScalarType> dtype,
+                           std::optional<at::Layout> /*layout*/,
+                           std::optional<at::Device> device,
+                           std::optional<bool> /*pin_memory*/) {
+  const device::OptionalDeviceGuard guard(device);
+  at::native::ZeroTensorAllocator allocator(
+      c10::Device(c10::kPrivateUse1, device::current_device()));
+  return at::detail::empty_generic(
+      size,
+      &allocator,
+      kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+      c10::dtype_or_default(dtype),
+      std::nullopt);
 }
 
 // at::native::resize_ and set_storage_cpu_ move bytes through the data
@@ -238,6 +256,7 @@ void check_inplace(const Tensor& self,
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("_efficientzerotensor", TORCH_FN(efficientzerotensor));
   m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   m.impl("view", TORCH_FN(at::native::view));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
