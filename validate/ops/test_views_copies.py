@@ -90,18 +90,17 @@ def test_strided_to_strided_on_the_device(device, layout, other):
 @EXAMPLES
 @given(layout=layouts(), source=st.sampled_from(DTYPES), target=st.sampled_from(DTYPES))
 def test_conversion_of_strided_tensors(device, layout, source, target):
-    shape, strides, offset = layout
     _, base = view_of(layout, torch.device("cpu"))
     host, base = view_of(layout, torch.device("cpu"), base.to(source))
     on_device, _ = view_of(layout, device, base)
     expected = host.to(target)
     assert torch.equal(on_device.to(target).cpu(), expected)
-    filled = torch.empty(shape, dtype=target, device=device)
+    filled = torch.empty(host.shape, dtype=target, device=device)
     filled.copy_(on_device)
     assert torch.equal(filled.cpu(), expected)
     # between devices of different dtypes
     assert torch.equal(host.to(device, target).cpu(), expected)
-    into_host = torch.empty(shape, dtype=target)
+    into_host = torch.empty(host.shape, dtype=target)
     into_host.copy_(on_device)
     assert torch.equal(into_host, expected)
 
