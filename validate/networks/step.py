@@ -77,10 +77,12 @@ def training_step(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     mode: Record | Follow | None = None,
+    given_gradients: Tensors | None = None,
 ) -> dict[str, Tensors]:
     """Forward, loss, backward, one optimizer step, on a copy of the network.
 
-    ``mode`` sees the forward pass.
+    ``mode`` sees the forward pass; the optimizer steps along
+    ``given_gradients`` where there are any.
     """
     model = copy.deepcopy(problem.model).to(dtype).to(device).train()
     inputs = problem.inputs.detach().to(dtype).to(device).requires_grad_()
@@ -92,6 +94,10 @@ def training_step(
     loss.backward()
     gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     stages["gradients"] = _to_host({**gradients, "input": inputs.grad})
+    if given_gradients is not None:
+        for name, parameter in model.named_parameters():
+            if name in given_gradients:
+                parameter.grad = given_gradients[name].to(device, dtype)
     OPTIMIZERS[problem.optimizer](model.parameters()).step()
     stages["parameters"] = _to_host(dict(model.named_parameters()))
     buffers = _to_host(dict(model.named_buffers()))
@@ -106,11 +112,21 @@ def recorded_step(problem: Problem, device: torch.device | str = "cpu") -> Step:
     return Step(stages, record.decisions)
 
 
-def reference_step(problem: Problem, decisions: list[torch.Tensor]) -> tuple[Step, int]:
-    """The float64 step along ``decisions``, and how many it takes otherwise."""
-    follow = Follow(decisions)
-    stages = training_step(problem, dtype=torch.float64, mode=follow)
-    return Step(stages, decisions, follow.charges), follow.flips
+def reference_step(problem: Problem, step: Step) -> tuple[Step, int]:
+    """The float64 step along the decisions of ``step``, and how many it would
+    have taken otherwise.
+
+    Its optimizer gets the gradients of ``step``, which are judged before:
+    Adam's update is the sign of a gradient that is rounding only.
+    """
+    follow = Follow(step.decisions)
+    stages = training_step(
+        problem,
+        dtype=torch.float64,
+        mode=follow,
+        given_gradients=step.stages["gradients"],
+    )
+    return Step(stages, step.decisions, follow.charges), follow.flips
 
 
 @dataclass
@@ -125,7 +141,7 @@ def cpu_baseline(problem: Problem, progress: Progress = lambda text: None) -> Ba
     progress("CPU float32")
     step = recorded_step(problem)
     progress("CPU float64")
-    return Baseline(step, reference_step(problem, step.decisions)[0])
+    return Baseline(step, reference_step(problem, step)[0])
 
 
 def compare_steps(
@@ -169,6 +185,6 @@ def check(
     }
     if not result.error:
         progress("CPU float64")
-        reference, result.flips = reference_step(problem, step.decisions)
+        reference, result.flips = reference_step(problem, step)
         result.stages = compare_steps(step, reference, baseline, multiple)
     return result
