@@ -178,6 +178,28 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_back
               inverse);
 }
 
+inline void column_sums(long first,
+                        long last,
+                        int size,
+                        int count,
+                        const global storage_t *grad,
+                        const global storage_t *x,
+                        const global compute_t *mean,
+                        const global compute_t *inverse,
+                        lanes_t *weight_sum,
+                        lanes_t *bias_sum) {
+  lanes_t weight_lanes = 0;
+  lanes_t bias_lanes = 0;
+  for (long row = first; row < last; ++row) {
+    const lanes_t g = load_lanes(grad, row * size, 1, count);
+    const lanes_t d = load_lanes(x, row * size, 1, count) - mean[row];
+    weight_lanes += g * d * inverse[row];
+    bias_lanes += g;
+  }
+  *weight_sum = weight_lanes;
+  *bias_sum = bias_lanes;
+}
+
 // Partial sums lie as [chunk][column].
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_params(
     const long rows,
@@ -196,16 +218,19 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_para
   const int column = job % blocks * LANES;
   const int count = min(LANES, size - column);
   const long number = job / blocks;
-  const long last = min(number * chunk + chunk, rows);
-  lanes_t weight_sum = 0;
-  lanes_t bias_sum = 0;
-  for (long row = number * chunk; row < last; ++row) {
-    const lanes_t g = load_lanes(POINTER(grad_output), row * size + column, 1, count);
-    const lanes_t d =
-        load_lanes(POINTER(self), row * size + column, 1, count) - POINTER(means)[row];
-    weight_sum += g * d * POINTER(inverse_deviations)[row];
-    bias_sum += g;
-  }
+  const long first = number * chunk;
+  const long last = min(first + chunk, rows);
+  const global storage_t *grad = POINTER(grad_output) + column;
+  const global storage_t *x = POINTER(self) + column;
+  lanes_t weight_sum;
+  lanes_t bias_sum;
+  // Two calls: with a constant count the loop has no branch.
+  if (count == LANES)
+    column_sums(first, last, size, LANES, grad, x, POINTER(means),
+                POINTER(inverse_deviations), &weight_sum, &bias_sum);
+  else
+    column_sums(first, last, size, count, grad, x, POINTER(means),
+                POINTER(inverse_deviations), &weight_sum, &bias_sum);
   const long place = number * size + column;
 #if LANES > 1
   compute_t lane[LANES];

@@ -116,10 +116,12 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool_backwa
   for (int width = place.width; width < place.end_width; ++width) {
     const where_t here =
         (where_t)plane_position(g, place.depth, place.height, width);
+    const int w_begin = covering_begin(g, 2, width);
+    const int w_end = covering_end(g, 2, width);
     lanes_t sum = 0;
     for (int d = d_begin; d < d_end; ++d)
       for (int h = h_begin; h < h_end; ++h)
-        for (int w = covering_begin(g, 2, width); w < covering_end(g, 2, width); ++w) {
+        for (int w = w_begin; w < w_end; ++w) {
           const where_t where = load_indices(chosen,
                                              pixel_offset(g->indices_strides, d, h, w),
                                              g->indices_strides[1],
