@@ -1,5 +1,5 @@
 // Convolution as a matrix product: the columns of an image, packed straight
-// into the right operand's panels (panels.clh), and their adjoint.
+// into the right operand's panels (panels.clh).
 //
 // A pixel is an output position (image, od, oh, ow); a tap is (channel, kd, kh,
 // kw). Both are places: an offset into the image and a position in it; an
@@ -79,6 +79,7 @@ static inline int is_inside(int d, int h, int w, int4 size) {
   return (uint)d < (uint)size.s0 && (uint)h < (uint)size.s1 && (uint)w < (uint)size.s2;
 }
 
+#ifndef IS_GPU
 // One work-item: a panel's share of DEPTH_BLOCK depths, for one group.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void pack_columns_cpu(COLUMN_PARAMETERS) {
@@ -112,6 +113,7 @@ void pack_columns_cpu(COLUMN_PARAMETERS) {
   }
 }
 
+#else
 // One work-item: one element of a panel.
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void pack_columns_gpu(COLUMN_PARAMETERS) {
@@ -134,51 +136,4 @@ void pack_columns_gpu(COLUMN_PARAMETERS) {
   POINTER(panels)[((group * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + k) * WIDTH + lane] =
       value;
 }
-
-#ifndef RUN
-#define RUN 1  // neighbours along w that one work-item computes
 #endif
-
-// The adjoint: sums the columns [channel][tap][image][pixel] into each element
-// of the image, one after the other, so without atomics. One work-item: RUN
-// elements of a row.
-kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void sum_columns(CONST_TENSOR(compute_t, columns), TENSOR(storage_t, image),
-                 const int channels, GEOMETRY, const int images,
-                 const index_t batch_stride, const index_t channel_stride,
-                 const index_t d_stride, const index_t h_stride,
-                 const index_t w_stride) {
-  const int begin = get_global_id(0) * RUN;
-  const int end = min(input_size.s2, begin + RUN);
-  const int h = (int)get_global_id(1) % input_size.s1;
-  const int d = (int)get_global_id(1) / input_size.s1;
-  const int channel = (int)get_global_id(2) % channels;
-  const int n = (int)get_global_id(2) / channels;
-  const size_t pixels = output_size.s0 * output_size.s1 * output_size.s2;
-  const global compute_t *in = POINTER(columns) + n * pixels +
-      channel * (size_t)(kernel_size.s0 * kernel_size.s1 * kernel_size.s2) * images * pixels;
-  global storage_t *out = POINTER(image) + n * batch_stride + channel * channel_stride +
-                          d * d_stride + h * h_stride;
-  for (int w = begin; w < end; ++w) {
-    compute_t sum = 0;
-    for (int kd = 0; kd < kernel_size.s0; ++kd) {
-      const int from_d = d + padding.s0 - kd * dilation.s0;
-      const int od = from_d / stride.s0;
-      if (from_d < 0 || od * stride.s0 != from_d || od >= output_size.s0) continue;
-      for (int kh = 0; kh < kernel_size.s1; ++kh) {
-        const int from_h = h + padding.s1 - kh * dilation.s1;
-        const int oh = from_h / stride.s1;
-        if (from_h < 0 || oh * stride.s1 != from_h || oh >= output_size.s1) continue;
-        for (int kw = 0; kw < kernel_size.s2; ++kw) {
-          const int from_w = w + padding.s2 - kw * dilation.s2;
-          const int ow = from_w / stride.s2;
-          if (from_w < 0 || ow * stride.s2 != from_w || ow >= output_size.s2) continue;
-          const int tap = (kd * kernel_size.s1 + kh) * kernel_size.s2 + kw;
-          sum += in[tap * (images * pixels) +
-                    (od * output_size.s1 + oh) * output_size.s2 + ow];
-        }
-      }
-    }
-    STORE(out, w * w_stride, sum);
-  }
-}

@@ -70,7 +70,8 @@ Tensor pack_columns(const ConvolutionProblem& p,
          {{"DTYPE", dtype_of(input)},
           {"WIDTH", width},
           {"ROWS_ARE_PIXELS", rows_are_pixels},
-          {"IS_LARGE", p.is_large}},
+          {"IS_LARGE", p.is_large},
+          {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
          is_cpu ? range(count, ceil_div(depth, kDepthBlock), p.groups, 1, 1, 1)
                 : range(depth * width, count, p.groups, 64, 1, 1),
          arg(input),
@@ -191,7 +192,7 @@ void columns_backward_data(const ConvolutionProblem& p,
     const Tensor image = slice(a.input, first, images);
     const int64_t run = is_cpu ? kRun : 1;
     launch(image,
-           sources::columns,
+           sources::sum_columns,
            "sum_columns",
            {{"DTYPE", dtype_of(image)},
             {"RUN", run},

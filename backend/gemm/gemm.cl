@@ -9,70 +9,6 @@
 #include "types.clh"
 #include "panels.clh"
 
-// One work-item: a panel's share of DEPTH_BLOCK depths.
-kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void pack_panels_cpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
-                     const int rows, const int depth, LEVELS(row), LEVELS(depth),
-                     const index_t batch_stride) {
-  const int panel = get_global_id(0);
-  const int begin = get_global_id(1) * DEPTH_BLOCK;
-  const int end = min(depth, begin + DEPTH_BLOCK);
-  const size_t batch = get_global_id(2);
-  const global storage_t *in = POINTER(source) + batch * batch_stride;
-  global compute_t *out = POINTER(panels) +
-      ((batch * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + begin) * WIDTH;
-  const int first = panel * WIDTH;
-  const int width = min(WIDTH, rows - first);
-  index_t offsets[WIDTH];
-  for (int l = 0; l < WIDTH; ++l) {
-    offsets[l] = LEVEL_OFFSET(row, min(first + l, rows - 1));
-  }
-  const int is_dense = width == WIDTH && row_stride == 1 &&
-                       first / row_size == (first + WIDTH - 1) / row_size;
-  int outer = begin / depth_size;
-  int inner = begin % depth_size;
-  for (int k = begin; k < end; ++k) {
-    const index_t at = outer * depth_outer_stride + inner * depth_stride;
-    if (is_dense) {
-      const global storage_t *line = in + offsets[0] + at;
-      for (int l = 0; l < WIDTH; ++l) {
-        out[l] = LOAD(line, l);
-      }
-    } else {
-      for (int l = 0; l < WIDTH; ++l) {
-        out[l] = l < width ? LOAD(in, offsets[l] + at) : 0;
-      }
-    }
-    out += WIDTH;
-    if (++inner == depth_size) {
-      inner = 0;
-      ++outer;
-    }
-  }
-}
-
-// One work-item: one element of a panel.
-kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void pack_panels_gpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
-                     const int rows, const int depth, LEVELS(row), LEVELS(depth),
-                     const index_t batch_stride) {
-  const int lane = get_global_id(0) % WIDTH;
-  const int k = get_global_id(0) / WIDTH;
-  if (k >= depth) {
-    return;
-  }
-  const int panel = get_global_id(1);
-  const size_t batch = get_global_id(2);
-  const int row = panel * WIDTH + lane;
-  compute_t value = 0;
-  if (row < rows) {
-    value = LOAD(POINTER(source) + batch * batch_stride,
-                 LEVEL_OFFSET(row, row) + LEVEL_OFFSET(depth, k));
-  }
-  POINTER(panels)[((batch * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + k) * WIDTH + lane] =
-      value;
-}
-
 // Columns of `out` have two levels, so that images of a batch follow each
 // other in one product.
 #define GEMM_PARAMETERS                                                       \
@@ -83,17 +19,7 @@ void pack_panels_gpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
       const index_t self_row_stride, const index_t self_column_stride,        \
       const index_t self_batch_stride, const compute_t alpha, const compute_t beta
 
-#define WRITE(value, row, column, out_at)                                      \
-  {                                                                            \
-    compute_t result = alpha * (value);                                        \
-    if (beta != 0) {                                                           \
-      result += beta * LOAD(base, (row) * self_row_stride +                    \
-                                      (column) * self_column_stride);          \
-    }                                                                          \
-    STORE(target, out_at, result);                                             \
-  }
-
-#if !defined(IS_INTEGRAL) && !defined(IS_GPU)
+#ifndef IS_GPU
 #define VECTORS (COLUMNS / 16)
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -227,35 +153,3 @@ void gemm_gpu(GEMM_PARAMETERS) {
   }
 }
 #endif
-
-// Any dtype and strides, one output a work-item: for integers, whose products
-// are rare.
-kernel __attribute__((reqd_work_group_size(16, 1, 1)))
-void gemm_strided(CONST_TENSOR(storage_t, left), CONST_TENSOR(storage_t, right),
-                  TENSOR(storage_t, out), CONST_TENSOR(storage_t, self),
-                  const int rows, const int columns, const int depth,
-                  const index_t left_row_stride, const index_t left_depth_stride,
-                  const index_t left_batch_stride, const index_t right_depth_stride,
-                  const index_t right_column_stride, const index_t right_batch_stride,
-                  const index_t row_stride, const index_t column_stride,
-                  const index_t batch_stride, const index_t self_row_stride,
-                  const index_t self_column_stride, const index_t self_batch_stride,
-                  const compute_t alpha, const compute_t beta) {
-  const int column = get_global_id(0);
-  const int row = get_global_id(1);
-  const size_t batch = get_global_id(2);
-  if (column >= columns) {
-    return;
-  }
-  const global storage_t *a =
-      POINTER(left) + batch * left_batch_stride + row * left_row_stride;
-  const global storage_t *b =
-      POINTER(right) + batch * right_batch_stride + column * right_column_stride;
-  global storage_t *target = POINTER(out) + batch * batch_stride;
-  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
-  compute_t sum = 0;
-  for (int k = 0; k < depth; ++k) {
-    sum += LOAD(a, k * left_depth_stride) * LOAD(b, k * right_depth_stride);
-  }
-  WRITE(sum, row, column, row * row_stride + column * column_stride)
-}

@@ -86,11 +86,9 @@ void run_strided(const GemmProblem& problem, const GemmArguments& a) {
     return index_argument(value, problem.is_large);
   };
   launch(a.out,
-         sources::gemm,
+         sources::gemm_strided,
          "gemm_strided",
-         {{"DTYPE", dtype_of(a.out)},
-          {"IS_INTEGRAL", 1},
-          {"IS_LARGE", problem.is_large}},
+         {{"DTYPE", dtype_of(a.out)}, {"IS_LARGE", problem.is_large}},
          range(p.columns, p.rows, p.batch, 16, 1, 1),
          arg(a.left),
          arg(a.right),

@@ -61,9 +61,12 @@ at::Tensor pack(const at::TensorBase& on,
   };
   const size_t count = ceil_div(rows, width);
   launch(on,
-         sources::gemm,
+         sources::pack,
          is_cpu ? "pack_panels_cpu" : "pack_panels_gpu",
-         {{"DTYPE", dtype_of(on)}, {"WIDTH", width}, {"IS_LARGE", is_large}},
+         {{"DTYPE", dtype_of(on)},
+          {"WIDTH", width},
+          {"IS_LARGE", is_large},
+          {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
          is_cpu ? range(count, ceil_div(depth, kDepthBlock), batch, 1, 1, 1)
                 : range(depth * width, count, batch, 64, 1, 1),
          operand.view,

@@ -223,26 +223,30 @@ std::string pointers_text(const ReductionKey& key) {
   return text;
 }
 
+std::string common_text(const ReductionKey& key) {
+  std::string text = preamble(key.compute, false);
+  text += sources::reduce.text;
+  text += "#define GROUP " + std::to_string(kReductionGroup) +
+          "\n#define LANES " + std::to_string(kReductionLanes) +
+          "\n#define BLOCK " + std::to_string(kReductionBlock) +
+          "\n#define IDENTITY " + key.op->identity + "\ntypedef " +
+          key.op->state + " state_t;\n";
+  return text + (key.is_large
+                     ? "typedef long index_t;\ntypedef ulong count_t;\n"
+                       "typedef long16 dims_t;\n"
+                     : "typedef int index_t;\ntypedef uint count_t;\n"
+                       "typedef int16 dims_t;\n");
+}
+
 }  // namespace
 
-std::string reduction_text(const ReductionKey& key) {
+std::string reduce_text(const ReductionKey& key) {
   const bool is_group = key.layout == ReductionLayout::kGroup;
   const bool is_single = key.layout == ReductionLayout::kInner ||
                          key.layout == ReductionLayout::kOuter;
-  const std::string group = std::to_string(kReductionGroup);
-  std::string text = preamble(key.compute, false);
-  text += sources::reduce.text;
-  text += "#define GROUP " + group + "\n#define LANES " +
-          std::to_string(kReductionLanes) + "\n#define BLOCK " +
-          std::to_string(kReductionBlock) + "\n#define IDENTITY " +
-          key.op->identity + "\ntypedef " + key.op->state + " state_t;\n" +
-          (key.is_large
-               ? "typedef long index_t;\ntypedef ulong count_t;\n"
-                 "typedef long16 dims_t;\n"
-               : "typedef int index_t;\ntypedef uint count_t;\n"
-                 "typedef int16 dims_t;\n");
+  std::string text = common_text(key);
   text += "kernel __attribute__((reqd_work_group_size(" +
-          (is_single ? std::string("1") : group) + ", 1, 1)))\nvoid reduce(" +
+          std::to_string(is_single ? 1 : kReductionGroup) + ", 1, 1)))\nvoid reduce(" +
           output_parameters(key) + ", CONST_TENSOR(storage_" +
           dtype_name(key.input) +
           ", input), const dims_t kept_strides, const dims_t reduced_strides, "
@@ -266,7 +270,12 @@ std::string reduction_text(const ReductionKey& key) {
     default:
       text += item_text(key, is_group);
   }
-  text += "}\n\nkernel __attribute__((reqd_work_group_size(64, 1, 1)))\n"
+  return text + "}\n";
+}
+
+std::string merge_text(const ReductionKey& key) {
+  return common_text(key) +
+         "kernel __attribute__((reqd_work_group_size(64, 1, 1)))\n"
           "void merge(" +
           output_parameters(key) + ") {\n" + pointers_text(key) +
           "const count_t output = get_global_id(0);\n"
@@ -277,7 +286,6 @@ std::string reduction_text(const ReductionKey& key) {
                        "partials[split * (size_t)outputs + output]") +
           "count_t linear = output;\n" + kept_text(key, false, 0) +
           finish_text(key, false) + "}\n";
-  return text;
 }
 
 }  // namespace torch_opencl::ops

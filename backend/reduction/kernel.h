@@ -45,7 +45,9 @@ constexpr int kReductionLanes = 16;
 // number of blocks and not of elements.
 constexpr int kReductionBlock = 512 * kReductionLanes;
 
-// Kernels `reduce` and `merge`.
-std::string reduction_text(const ReductionKey& key);
+// Kernel `reduce`, and kernel `merge`, which joins the accumulators of splits:
+// programs of their own, because most reductions are not split.
+std::string reduce_text(const ReductionKey& key);
+std::string merge_text(const ReductionKey& key);
 
 }  // namespace torch_opencl::ops

@@ -93,39 +93,33 @@ ReductionLayout choose_layout(const Problem& problem,
                               : ReductionLayout::kInner;
 }
 
+// `name` is "reduce" or "merge".
 runtime::Kernel& find_kernel(runtime::Device& device,
                              const ReductionKey& key,
                              const char* name) {
   struct Hash {
     size_t operator()(const ReductionKey& key) const { return key.hash(); }
   };
-  struct Kernels {
-    runtime::Kernel* reduce;
-    runtime::Kernel* merge;
-  };
-  using Table = std::unordered_map<ReductionKey, Kernels, Hash>;
-  static auto* tables = new std::unordered_map<int, Table>();
+  using Table = std::unordered_map<ReductionKey, runtime::Kernel*, Hash>;
+  static auto* tables = new std::unordered_map<int, std::array<Table, 2>>();
   static auto* mutex = new std::shared_mutex();
-  const auto pick = [name](const Kernels& kernels) -> runtime::Kernel& {
-    return *name == 'r' ? *kernels.reduce : *kernels.merge;
-  };
+  const bool is_merge = *name == 'm';
   {
     const std::shared_lock lock(*mutex);
-    const auto table = tables->find(device.index());
-    if (table != tables->end()) {
-      const auto found = table->second.find(key);
-      if (found != table->second.end()) {
-        return pick(found->second);
+    const auto found_tables = tables->find(device.index());
+    if (found_tables != tables->end()) {
+      const Table& table = found_tables->second[is_merge];
+      const auto found = table.find(key);
+      if (found != table.end()) {
+        return *found->second;
       }
     }
   }
-  const std::string text = reduction_text(key);
-  runtime::ProgramCache& programs = device.programs();
-  const Kernels kernels = {
-      &programs.get_generated(key.op->name, text, "reduce"),
-      &programs.get_generated(key.op->name, text, "merge")};
+  runtime::Kernel& kernel = device.programs().get_generated(
+      key.op->name, is_merge ? merge_text(key) : reduce_text(key), name);
   const std::unique_lock lock(*mutex);
-  return pick((*tables)[device.index()][key] = kernels);
+  (*tables)[device.index()][is_merge][key] = &kernel;
+  return kernel;
 }
 
 class Launcher {

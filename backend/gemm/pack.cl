@@ -1,0 +1,71 @@
+// Packs a strided matrix into panels (panels.clh).
+
+#include "types.clh"
+#include "panels.clh"
+
+#ifndef IS_GPU
+// One work-item: a panel's share of DEPTH_BLOCK depths.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void pack_panels_cpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
+                     const int rows, const int depth, LEVELS(row), LEVELS(depth),
+                     const index_t batch_stride) {
+  const int panel = get_global_id(0);
+  const int begin = get_global_id(1) * DEPTH_BLOCK;
+  const int end = min(depth, begin + DEPTH_BLOCK);
+  const size_t batch = get_global_id(2);
+  const global storage_t *in = POINTER(source) + batch * batch_stride;
+  global compute_t *out = POINTER(panels) +
+      ((batch * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + begin) * WIDTH;
+  const int first = panel * WIDTH;
+  const int width = min(WIDTH, rows - first);
+  index_t offsets[WIDTH];
+  for (int l = 0; l < WIDTH; ++l) {
+    offsets[l] = LEVEL_OFFSET(row, min(first + l, rows - 1));
+  }
+  const int is_dense = width == WIDTH && row_stride == 1 &&
+                       first / row_size == (first + WIDTH - 1) / row_size;
+  int outer = begin / depth_size;
+  int inner = begin % depth_size;
+  for (int k = begin; k < end; ++k) {
+    const index_t at = outer * depth_outer_stride + inner * depth_stride;
+    if (is_dense) {
+      const global storage_t *line = in + offsets[0] + at;
+      for (int l = 0; l < WIDTH; ++l) {
+        out[l] = LOAD(line, l);
+      }
+    } else {
+      for (int l = 0; l < WIDTH; ++l) {
+        out[l] = l < width ? LOAD(in, offsets[l] + at) : 0;
+      }
+    }
+    out += WIDTH;
+    if (++inner == depth_size) {
+      inner = 0;
+      ++outer;
+    }
+  }
+}
+
+#else
+// One work-item: one element of a panel.
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void pack_panels_gpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
+                     const int rows, const int depth, LEVELS(row), LEVELS(depth),
+                     const index_t batch_stride) {
+  const int lane = get_global_id(0) % WIDTH;
+  const int k = get_global_id(0) / WIDTH;
+  if (k >= depth) {
+    return;
+  }
+  const int panel = get_global_id(1);
+  const size_t batch = get_global_id(2);
+  const int row = panel * WIDTH + lane;
+  compute_t value = 0;
+  if (row < rows) {
+    value = LOAD(POINTER(source) + batch * batch_stride,
+                 LEVEL_OFFSET(row, row) + LEVEL_OFFSET(depth, k));
+  }
+  POINTER(panels)[((batch * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + k) * WIDTH + lane] =
+      value;
+}
+#endif
