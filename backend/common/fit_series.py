@@ -24,7 +24,9 @@ def chebyshev(function: Function) -> list[Real]:
     angles = [mp.pi * (k + mp.mpf(1) / 2) / NODES for k in range(NODES)]
     values = [function(mp.cos(angle)) for angle in angles]
     coefficients = [
-        2 * mp.fsum(v * mp.cos(j * a) for v, a in zip(values, angles)) / NODES
+        2
+        * mp.fsum(v * mp.cos(j * a) for v, a in zip(values, angles, strict=False))
+        / NODES
         for j in range(NODES)
     ]
     coefficients[0] /= 2

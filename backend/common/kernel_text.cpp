@@ -16,8 +16,8 @@ bool is_floating(DType dtype) {
 
 std::string preamble(DType compute, bool math) {
   const bool is_signed = is_floating(compute) || compute == DType::kInt8 ||
-                         compute == DType::kInt16 ||
-                         compute == DType::kInt32 || compute == DType::kInt64;
+                         compute == DType::kInt16 || compute == DType::kInt32 ||
+                         compute == DType::kInt64;
   std::string text = "#define DTYPE ";
   text += runtime::dtype_name(compute);
   const auto define = [&text](const char* name, bool value) {
@@ -64,41 +64,41 @@ ScalarArgument scalar_argument(const at::Scalar& value,
                                at::ScalarType compute) {
   ScalarArgument argument{};
   argument.size = c10::elementSize(compute);
-  AT_DISPATCH_V2(
-      compute,
-      "scalar_argument",
-      AT_WRAP([&] {
-        scalar_t converted{};
-        if (value.isFloatingPoint()) {
-          converted = static_cast<scalar_t>(value.toDouble());
-        } else if (value.isBoolean()) {
-          converted = static_cast<scalar_t>(value.toBool());
-        } else if (value.isUnsigned()) {
-          converted = static_cast<scalar_t>(value.toUInt64());
-        } else {
-          converted = static_cast<scalar_t>(value.toLong());
-        }
-        std::memcpy(argument.bytes.data(), &converted, sizeof(converted));
-      }),
-      at::kBool,
-      AT_EXPAND(AT_FLOATING_TYPES),
-      AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+  AT_DISPATCH_V2(compute,
+                 "scalar_argument",
+                 AT_WRAP([&] {
+                   scalar_t converted{};
+                   if (value.isFloatingPoint()) {
+                     converted = static_cast<scalar_t>(value.toDouble());
+                   } else if (value.isBoolean()) {
+                     converted = static_cast<scalar_t>(value.toBool());
+                   } else if (value.isUnsigned()) {
+                     converted = static_cast<scalar_t>(value.toUInt64());
+                   } else {
+                     converted = static_cast<scalar_t>(value.toLong());
+                   }
+                   std::memcpy(
+                       argument.bytes.data(), &converted, sizeof(converted));
+                 }),
+                 at::kBool,
+                 AT_EXPAND(AT_FLOATING_TYPES),
+                 AT_EXPAND(AT_INTEGRAL_TYPES_V2));
   return argument;
 }
 
 at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand) {
   at::Scalar value;
-  AT_DISPATCH_V2(
-      iter.dtype(operand),
-      "cpu_scalar_value",
-      AT_WRAP([&] {
-        value = *static_cast<const scalar_t*>(iter.data_ptr(operand));
-      }),
-      at::kBool,
-      at::kHalf,
-      at::kBFloat16,
-      AT_EXPAND(AT_FLOATING_TYPES),
-      AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+  AT_DISPATCH_V2(iter.dtype(operand),
+                 "cpu_scalar_value",
+                 AT_WRAP([&] {
+                   value =
+                       *static_cast<const scalar_t*>(iter.data_ptr(operand));
+                 }),
+                 at::kBool,
+                 at::kHalf,
+                 at::kBFloat16,
+                 AT_EXPAND(AT_FLOATING_TYPES),
+                 AT_EXPAND(AT_INTEGRAL_TYPES_V2));
   return value;
 }
 

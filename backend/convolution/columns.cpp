@@ -33,10 +33,12 @@ int64_t ceil_div(int64_t value, int64_t divisor) {
 
 // Images whose columns fit the workspace.
 int64_t images_at_once(const ConvolutionProblem& p) {
-  const int64_t bytes = p.groups * p.depth() * p.pixels() *
+  const int64_t bytes =
+      p.groups * p.depth() * p.pixels() *
       static_cast<int64_t>(c10::elementSize(compute_type(p.dtype)));
   return std::clamp<int64_t>(kWorkspaceBytes / std::max<int64_t>(bytes, 1),
-                             1, std::max<int64_t>(p.images, 1));
+                             1,
+                             std::max<int64_t>(p.images, 1));
 }
 
 Tensor slice(const Tensor& tensor, int64_t first, int64_t count) {
@@ -46,8 +48,7 @@ Tensor slice(const Tensor& tensor, int64_t first, int64_t count) {
 // Positions of an output must follow each other at one stride.
 bool has_pixel_stride(const Tensor& t) {
   return (t.size(3) == 1 || t.stride(3) == t.size(4) * t.stride(4)) &&
-         (t.size(2) == 1 ||
-          t.stride(2) == t.size(3) * t.size(4) * t.stride(4));
+         (t.size(2) == 1 || t.stride(2) == t.size(3) * t.size(4) * t.stride(4));
 }
 
 // The right operand: columns of `input`, with pixels or taps as its rows.
@@ -101,30 +102,22 @@ void columns_forward(const ConvolutionProblem& p,
   const int64_t depth = p.depth();
   // copy: weights are small beside their columns, and packing reads them flat
   const Tensor weight = a.weight.contiguous();
-  const Tensor left = pack(weight,
-                           {arg(weight),
-                            level(rows, depth),
-                            level(depth, 1),
-                            rows * depth},
-                           p.groups,
-                           rows,
-                           depth,
-                           tile_of(weight).rows,
-                           false);
+  const Tensor left =
+      pack(weight,
+           {arg(weight), level(rows, depth), level(depth, 1), rows * depth},
+           p.groups,
+           rows,
+           depth,
+           tile_of(weight).rows,
+           false);
   Addend addend;
   if (a.bias.defined()) {
-    addend = {arg(a.bias),
-              a.bias.stride(0),
-              0,
-              rows * a.bias.stride(0),
-              1,
-              1};
+    addend = {arg(a.bias), a.bias.stride(0), 0, rows * a.bias.stride(0), 1, 1};
   }
   const int64_t step = images_at_once(p);
   for (int64_t first = 0; first < p.images; first += step) {
     const int64_t images = std::min(step, p.images - first);
-    const Tensor right =
-        pack_columns(p, slice(a.input, first, images), true);
+    const Tensor right = pack_columns(p, slice(a.input, first, images), true);
     const Tensor output = slice(a.output, first, images);
     multiply(output,
              {p.groups, rows, images * p.pixels(), depth},
@@ -147,18 +140,17 @@ void columns_backward_data(const ConvolutionProblem& p,
   // copy: weights are small beside their columns, and packing reads them flat
   const Tensor weight = a.weight.contiguous();
   // copy: packing walks the pixels of an output at one stride
-  const Tensor grads = has_pixel_stride(a.output) ? a.output : a.output.contiguous();
+  const Tensor grads =
+      has_pixel_stride(a.output) ? a.output : a.output.contiguous();
   const Tile tile = tile_of(a.input);
-  const Tensor left = pack(weight,
-                           {arg(weight),
-                            level(rows, 1),
-                            level(depth, rows),
-                            rows * depth},
-                           p.groups,
-                           rows,
-                           depth,
-                           tile.rows,
-                           false);
+  const Tensor left =
+      pack(weight,
+           {arg(weight), level(rows, 1), level(depth, rows), rows * depth},
+           p.groups,
+           rows,
+           depth,
+           tile.rows,
+           false);
   const auto stride = [&p](int64_t value) {
     return index_argument(value, p.is_large);
   };
@@ -167,21 +159,20 @@ void columns_backward_data(const ConvolutionProblem& p,
     const int64_t images = std::min(step, p.images - first);
     const Tensor grad = slice(grads, first, images);
     const int64_t pixels = images * p.pixels();
-    const Tensor right =
-        pack(grad,
-             {arg(grad),
-              {p.pixels(), grad.stride(0), grad.stride(4)},
-              level(depth, grad.stride(1)),
-              depth * grad.stride(1)},
-             p.groups,
-             pixels,
-             depth,
-             tile.columns,
-             p.is_large);
-    const Tensor columns = empty_like_meta(
-        {p.groups * rows * pixels},
-        {},
-        grad.options().dtype(compute_type(grad.scalar_type())));
+    const Tensor right = pack(grad,
+                              {arg(grad),
+                               {p.pixels(), grad.stride(0), grad.stride(4)},
+                               level(depth, grad.stride(1)),
+                               depth * grad.stride(1)},
+                              p.groups,
+                              pixels,
+                              depth,
+                              tile.columns,
+                              p.is_large);
+    const Tensor columns =
+        empty_like_meta({p.groups * rows * pixels},
+                        {},
+                        grad.options().dtype(compute_type(grad.scalar_type())));
     multiply(columns,
              {p.groups, rows, pixels, depth},
              left,
@@ -194,9 +185,7 @@ void columns_backward_data(const ConvolutionProblem& p,
     launch(image,
            sources::sum_columns,
            "sum_columns",
-           {{"DTYPE", dtype_of(image)},
-            {"RUN", run},
-            {"IS_LARGE", p.is_large}},
+           {{"DTYPE", dtype_of(image)}, {"RUN", run}, {"IS_LARGE", p.is_large}},
            range(ceil_div(p.input[2], run),
                  p.input[0] * p.input[1],
                  images * p.channels,
@@ -226,32 +215,31 @@ void columns_backward_weight(const ConvolutionProblem& p,
   const int64_t rows = p.out_channels / p.groups;
   const int64_t columns = p.depth();
   // copy: packing walks the pixels of an output at one stride
-  const Tensor grads = has_pixel_stride(a.output) ? a.output : a.output.contiguous();
+  const Tensor grads =
+      has_pixel_stride(a.output) ? a.output : a.output.contiguous();
   const int64_t step = images_at_once(p);
   const at::ScalarType compute = compute_type(p.dtype);
   // Sums over several chunks stay in the compute type.
-  const bool is_direct = a.weight.is_contiguous() &&
-                         (compute == p.dtype || step >= p.images);
-  const Tensor sums =
-      is_direct ? a.weight
-                : at::empty(a.weight.sizes(), a.weight.options().dtype(compute));
+  const bool is_direct =
+      a.weight.is_contiguous() && (compute == p.dtype || step >= p.images);
+  const Tensor sums = is_direct ? a.weight
+                                : at::empty(a.weight.sizes(),
+                                            a.weight.options().dtype(compute));
   for (int64_t first = 0; first < p.images; first += step) {
     const int64_t images = std::min(step, p.images - first);
     const Tensor grad = slice(grads, first, images);
     const int64_t depth = images * p.pixels();
-    const Tensor left =
-        pack(grad,
-             {arg(grad),
-              level(rows, grad.stride(1)),
-              {p.pixels(), grad.stride(0), grad.stride(4)},
-              rows * grad.stride(1)},
-             p.groups,
-             rows,
-             depth,
-             tile_of(grad).rows,
-             p.is_large);
-    const Tensor right =
-        pack_columns(p, slice(a.input, first, images), false);
+    const Tensor left = pack(grad,
+                             {arg(grad),
+                              level(rows, grad.stride(1)),
+                              {p.pixels(), grad.stride(0), grad.stride(4)},
+                              rows * grad.stride(1)},
+                             p.groups,
+                             rows,
+                             depth,
+                             tile_of(grad).rows,
+                             p.is_large);
+    const Tensor right = pack_columns(p, slice(a.input, first, images), false);
     Addend addend;
     if (first > 0) {
       addend = {arg(sums), columns, 1, rows * columns, 1, 1};

@@ -118,15 +118,16 @@ Tensor convolution(const Tensor& input,
                    int64_t groups) {
   check_dtypes(input, weight);
   const std::vector<int64_t> sizes =
-      transposed ? at::native::conv_input_size(input.sizes(),
-                                               weight.sizes(),
-                                               padding,
-                                               output_padding,
-                                               stride,
-                                               dilation,
-                                               groups)
-                 : at::native::conv_output_size(
-                       input.sizes(), weight.sizes(), padding, stride, dilation);
+      transposed
+          ? at::native::conv_input_size(input.sizes(),
+                                        weight.sizes(),
+                                        padding,
+                                        output_padding,
+                                        stride,
+                                        dilation,
+                                        groups)
+          : at::native::conv_output_size(
+                input.sizes(), weight.sizes(), padding, stride, dilation);
   Tensor output = at::empty(
       sizes, input.options().memory_format(memory_format_of(input, weight)));
   if (output.numel() == 0) {
@@ -197,7 +198,9 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
 
 }  // namespace
 
-std::span<const ConvolutionSolver> forward_solvers() { return kForward; }
+std::span<const ConvolutionSolver> forward_solvers() {
+  return kForward;
+}
 std::span<const ConvolutionSolver> backward_data_solvers() {
   return kBackwardData;
 }

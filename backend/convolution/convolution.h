@@ -44,7 +44,8 @@ struct ConvolutionArguments {
   at::Tensor output;
 };
 
-using ConvolutionSolver = aten::Solver<ConvolutionProblem, ConvolutionArguments>;
+using ConvolutionSolver =
+    aten::Solver<ConvolutionProblem, ConvolutionArguments>;
 
 // Writes output = conv(input, weight) + bias.
 std::span<const ConvolutionSolver> forward_solvers();

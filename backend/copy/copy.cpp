@@ -156,9 +156,9 @@ Tensor copy_from(const Tensor& self,
   if (destination.numel() == 0) {
     return destination;
   }
-  const Tensor source =
-      self.sizes() == destination.sizes() ? self
-                                          : self.expand(destination.sizes());
+  const Tensor source = self.sizes() == destination.sizes()
+                            ? self
+                            : self.expand(destination.sizes());
   if (!source.is_privateuseone()) {
     copy_to_device(destination, source, non_blocking);
   } else if (!destination.is_privateuseone()) {

@@ -40,7 +40,9 @@ Tensor& fill_tensor(Tensor& self, const Tensor& value) {
                                          : fill_scalar(self, value.item());
 }
 
-Tensor& zero(Tensor& self) { return fill_scalar(self, 0); }
+Tensor& zero(Tensor& self) {
+  return fill_scalar(self, 0);
+}
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 namespace torch_opencl::ops {
 
 inline constexpr PointwiseOp kCopy{"copy_", "self", "", "", "self", "", false};
-inline constexpr PointwiseOp kFill{"fill_", "value", "", "", "", "value", false};
+inline constexpr PointwiseOp kFill{
+    "fill_", "value", "", "", "", "value", false};
 
 }  // namespace torch_opencl::ops

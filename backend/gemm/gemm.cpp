@@ -62,10 +62,15 @@ void run_packed(const GemmProblem& problem, const GemmArguments& a) {
                       level(p.columns, a.right.stride(2)),
                       level(p.depth, a.right.stride(1)),
                       a.right.stride(0)};
-  const Tensor left_panels = pack(
-      a.out, left, p.batch, p.rows, p.depth, tile.rows, problem.is_large);
-  const Tensor right_panels = pack(
-      a.out, right, p.batch, p.columns, p.depth, tile.columns, problem.is_large);
+  const Tensor left_panels =
+      pack(a.out, left, p.batch, p.rows, p.depth, tile.rows, problem.is_large);
+  const Tensor right_panels = pack(a.out,
+                                   right,
+                                   p.batch,
+                                   p.columns,
+                                   p.depth,
+                                   tile.columns,
+                                   problem.is_large);
   const Output output{arg(a.out),
                       a.out.stride(1),
                       level(p.columns, a.out.stride(2)),

@@ -85,11 +85,8 @@ Tensor& index_select_out(const Tensor& self,
   at::native::resize_output(out, sizes);
   const Tensor table = at_least_1d(self);
   const Tensor result = at_least_1d(out);
-  indexed_along(table,
-                result,
-                spread(index, result.sizes(), dim),
-                dim,
-                Indexed::kGet);
+  indexed_along(
+      table, result, spread(index, result.sizes(), dim), dim, Indexed::kGet);
   return out;
 }
 
@@ -104,8 +101,11 @@ struct gather_out : at::meta::structured_gather {
             const Tensor& index,
             bool /*sparse_grad*/,
             const Tensor& out) {
-    indexed_along(
-        at_least_1d(self), at_least_1d(out), at_least_1d(index), dim, Indexed::kGet);
+    indexed_along(at_least_1d(self),
+                  at_least_1d(out),
+                  at_least_1d(index),
+                  dim,
+                  Indexed::kGet);
   }
 };
 
@@ -206,9 +206,9 @@ Tensor& index_fill_scalar(Tensor& self,
                           int64_t dim,
                           const Tensor& index,
                           const Scalar& value) {
-  TORCH_CHECK_INDEX(index.scalar_type() == at::kLong ||
-                        index.scalar_type() == at::kInt,
-                    "index_fill_(): Expected dtype int32 or int64 for index.");
+  TORCH_CHECK_INDEX(
+      index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+      "index_fill_(): Expected dtype int32 or int64 for index.");
   TORCH_CHECK(index.dim() <= 1,
               "index_fill_(): Index has to be a vector/scalar");
   const Tensor table = at_least_1d(self);

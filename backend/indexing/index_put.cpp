@@ -22,8 +22,8 @@ void index_put_in_order(Tensor& self,
                         const Tensor& value,
                         bool accumulate,
                         bool /*unsafe*/) {
-  std::vector<Tensor> given = at::native::expandTensors(
-      self, indices, /*ensure_same_device=*/true);
+  std::vector<Tensor> given =
+      at::native::expandTensors(self, indices, /*ensure_same_device=*/true);
   given = at::expand_outplace(given);
   given.resize(self.dim());
   const bool adjacent = at::native::hasContiguousSubspace(given);

@@ -47,8 +47,7 @@ Order order_of(const at::TensorIteratorBase& iter, Indexed mode) {
     for (int d = 0; d < iter.ndim(); ++d) {
       // Along a dimension where the target moves by itself no two elements
       // meet; along the others sums are taken one after the other.
-      const bool independent =
-          mode != Indexed::kAdd || iter.strides(0)[d] != 0;
+      const bool independent = mode != Indexed::kAdd || iter.strides(0)[d] != 0;
       if (independent == is_parallel) {
         order.dimensions.push_back(d);
         order.parallel += is_parallel;
@@ -58,11 +57,8 @@ Order order_of(const at::TensorIteratorBase& iter, Indexed mode) {
   return order;
 }
 
-std::string kernel_text(DType dtype,
-                        Indexed mode,
-                        const Order& order,
-                        int indices,
-                        bool is_large) {
+std::string kernel_text(
+    DType dtype, Indexed mode, const Order& order, int indices, bool is_large) {
   const int dimensions = static_cast<int>(order.dimensions.size());
   std::string text = preamble(dtype, false);
   text += is_large ? "typedef long index_t;\ntypedef ulong count_t;\n"
@@ -83,17 +79,18 @@ std::string kernel_text(DType dtype,
             "_strides, const long size" + n + ", const long stride" + n;
     walks.push_back({"index" + n + "_at", "index" + n + "_strides"});
   }
-  text += ") {\nif (get_global_id(0) >= items) return;\n"
-          "for (count_t step = 0; step < steps; ++step) {\n"
-          "count_t linear = get_global_id(0);\n" +
-          offsets_text(walks, "sizes", 0, order.parallel);
+  text +=
+      ") {\nif (get_global_id(0) >= items) return;\n"
+      "for (count_t step = 0; step < steps; ++step) {\n"
+      "count_t linear = get_global_id(0);\n" +
+      offsets_text(walks, "sizes", 0, order.parallel);
   if (order.parallel < dimensions) {
     // The walked dimensions add to the same offsets.
     text += "{\nlinear = step;\n";
     for (int d = order.parallel; d < dimensions; ++d) {
       const std::string size = "(count_t)sizes" + component(d);
-      text += "{\nconst index_t at = linear % " + size + ";\nlinear /= " + size +
-              ";\n";
+      text += "{\nconst index_t at = linear % " + size +
+              ";\nlinear /= " + size + ";\n";
       for (const Walk& walk : walks) {
         text += walk.offset + " += at * " + walk.strides + component(d) + ";\n";
       }
@@ -104,20 +101,21 @@ std::string kernel_text(DType dtype,
   text += "long indexed_at = 0;\nint inside = 1;\n";
   for (int k = 0; k < indices; ++k) {
     const std::string n = std::to_string(k);
-    text += "{\nlong i = POINTER(index" + n + ")[index" + n + "_at];\ni += i < 0 ? size" +
-            n + " : 0;\ninside = inside && i >= 0 && i < size" + n +
+    text += "{\nlong i = POINTER(index" + n + ")[index" + n +
+            "_at];\ni += i < 0 ? size" + n +
+            " : 0;\ninside = inside && i >= 0 && i < size" + n +
             ";\nindexed_at += i * stride" + n + ";\n}\n";
   }
   if (mode == Indexed::kGet) {
-    text += "STORE(POINTER(target), target_at, inside ? LOAD(POINTER(source), "
-            "source_at + indexed_at) : 0);\n";
+    text +=
+        "STORE(POINTER(target), target_at, inside ? LOAD(POINTER(source), "
+        "source_at + indexed_at) : 0);\n";
   } else {
     const std::string place = "POINTER(target), target_at + indexed_at";
     const std::string value = "LOAD(POINTER(source), source_at)";
     text += "if (inside) STORE(" + place + ", " +
-            (mode == Indexed::kAdd
-                 ? "LOAD(" + place + ") + alpha * " + value
-                 : value) +
+            (mode == Indexed::kAdd ? "LOAD(" + place + ") + alpha * " + value
+                                   : value) +
             ");\n";
   }
   return text + "}\n}\n";

@@ -92,8 +92,9 @@ Tensor nonzero(const Tensor& self) {
 Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
   TORCH_CHECK(mask.scalar_type() == at::kBool,
               "masked_select: expected BoolTensor for mask");
-  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
-              "masked_select(): self and result must have the same scalar type");
+  TORCH_CHECK(
+      self.scalar_type() == out.scalar_type(),
+      "masked_select(): self and result must have the same scalar type");
   const auto [all, chosen] = at::expand_outplace(self, mask);
   const Tensor positions = nonzero_positions(*chosen);
   const Tensor values = all->reshape({-1}).index_select(0, positions);
@@ -122,7 +123,8 @@ bool equal(const Tensor& self, const Tensor& other) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nonzero", &WithFallback<at::_ops::nonzero, &nonzero>::call);
-  m.impl("nonzero.out", &WithFallback<at::_ops::nonzero_out, &nonzero_out>::call);
+  m.impl("nonzero.out",
+         &WithFallback<at::_ops::nonzero_out, &nonzero_out>::call);
   m.impl("masked_select",
          &WithFallback<at::_ops::masked_select, &masked_select>::call);
   m.impl("masked_select.out",

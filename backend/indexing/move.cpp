@@ -23,8 +23,7 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
     const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
     if (size > 1 && self.numel() > 0) {
       result = result.index_select(
-          dim,
-          at::arange(size - 1, -1, -1, self.options().dtype(at::kLong)));
+          dim, at::arange(size - 1, -1, -1, self.options().dtype(at::kLong)));
     }
   }
   return result;
@@ -36,9 +35,8 @@ Tensor roll_one(const Tensor& self, int64_t shift, int64_t dim) {
   if (first == 0) {
     return self.clone(at::MemoryFormat::Preserve);
   }
-  return at::cat({self.narrow(dim, first, size - first),
-                  self.narrow(dim, 0, first)},
-                 dim);
+  return at::cat(
+      {self.narrow(dim, first, size - first), self.narrow(dim, 0, first)}, dim);
 }
 
 Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {

@@ -151,9 +151,14 @@ Tensor& eye_m_out(int64_t n, int64_t m, Tensor& out) {
   return out;
 }
 
-Tensor& eye_out(int64_t n, Tensor& out) { return eye_m_out(n, n, out); }
+Tensor& eye_out(int64_t n, Tensor& out) {
+  return eye_m_out(n, n, out);
+}
 
-void triangle(const Tensor& self, int64_t diagonal, const Tensor& out, bool upper) {
+void triangle(const Tensor& self,
+              int64_t diagonal,
+              const Tensor& out,
+              bool upper) {
   if (out.numel() == 0) {
     return;
   }

@@ -77,9 +77,8 @@ struct Problem {
     int64_t last = 1 + (classes - 1) * class_stride;
     for (int i = 0; i < 3; ++i) {
       const int64_t steps = sizes[i] - 1;
-      last += steps * std::max({self_strides[i],
-                                target_strides[i],
-                                out_strides[i]});
+      last += steps *
+              std::max({self_strides[i], target_strides[i], out_strides[i]});
     }
     extent = last;
   }
@@ -93,8 +92,8 @@ struct Problem {
     s.count = static_cast<Index>(count());
     s.class_stride = static_cast<Index>(class_stride);
     s.has_weight = weight.defined();
-    s.weight_stride =
-        static_cast<Index>(weight.defined() && weight.dim() ? weight.stride(0) : 0);
+    s.weight_stride = static_cast<Index>(
+        weight.defined() && weight.dim() ? weight.stride(0) : 0);
     for (int i = 0; i < 3; ++i) {
       s.self_strides[i] = static_cast<Index>(self_strides[i]);
       s.target_strides[i] = static_cast<Index>(target_strides[i]);
@@ -159,10 +158,10 @@ void check_types(const char* name,
                  const Tensor& target,
                  std::initializer_list<Tensor> floats) {
   check_floating(name, self);
-  TORCH_CHECK(target.scalar_type() == at::kLong ||
-                  target.scalar_type() == at::kByte,
-              "expected target dtype to be Long or Byte, but got ",
-              c10::toString(target.scalar_type()));
+  TORCH_CHECK(
+      target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
+      "expected target dtype to be Long or Byte, but got ",
+      c10::toString(target.scalar_type()));
   for (const Tensor& tensor : floats) {
     TORCH_CHECK(!tensor.defined() || tensor.scalar_type() == self.scalar_type(),
                 "expected scalar type ",
@@ -202,8 +201,8 @@ void forward(const Tensor& self,
     total_weight.zero_();
     return;
   }
-  const int64_t groups =
-      std::clamp<int64_t>(count / (kWorkGroup * kSamplesPerItem), 1, kMostGroups);
+  const int64_t groups = std::clamp<int64_t>(
+      count / (kWorkGroup * kSamplesPerItem), 1, kMostGroups);
   const Tensor partials = at::empty(
       {groups, 2}, self.options().dtype(compute_type(self.scalar_type())));
   problem.launch(self,
@@ -308,7 +307,8 @@ void check_2d(const Tensor& self, const Tensor& target, const Tensor& weight) {
               self.dim());
   TORCH_CHECK(!weight.defined() || weight.numel() == self.size(1),
               "weight tensor should be defined either for all or no classes");
-  TORCH_CHECK(self.size(0) == target.size(0) && self.size(2) == target.size(1) &&
+  TORCH_CHECK(self.size(0) == target.size(0) &&
+                  self.size(2) == target.size(1) &&
                   self.size(3) == target.size(2),
               "size mismatch (got input: ",
               self.sizes(),

@@ -71,9 +71,9 @@ Statistics batch_norm_into(const Tensor& input,
   TORCH_CHECK(training || (running_mean.defined() && running_var.defined()),
               "running_mean must be defined in evaluation mode");
   const Statistics statistics =
-      training
-          ? batch_statistics(input, running_mean, running_var, momentum, epsilon)
-          : running_statistics(input, running_mean, running_var, epsilon);
+      training ? batch_statistics(
+                     input, running_mean, running_var, momentum, epsilon)
+               : running_statistics(input, running_mean, running_var, epsilon);
   if (input.numel() != 0) {
     batch_norm_transform(input, statistics, weight, bias, out);
   }
@@ -246,8 +246,7 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
               " but found ",
               c10::toString(grad_output.scalar_type()));
   if (input.numel() == 0) {
-    const auto params =
-        (weight.defined() ? weight : input).options();
+    const auto params = (weight.defined() ? weight : input).options();
     const auto zeros = [&](bool wanted) {
       return wanted ? at::zeros({input.size(1)}, params) : Tensor();
     };
@@ -266,8 +265,7 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
   } else {
     TORCH_CHECK(running_mean.defined() && running_var.defined(),
                 "running_mean must be defined in evaluation mode");
-    statistics =
-        running_statistics(input, running_mean, running_var, epsilon);
+    statistics = running_statistics(input, running_mean, running_var, epsilon);
   }
   const auto params =
       input.options().dtype((weight.defined() ? weight : input).scalar_type());

@@ -50,7 +50,9 @@ class Problem {
               const char* kernel_name,
               const Arguments&... arguments) const {
     const bool groups = !cpu_ && !across_;
-    const int work_group = cpu_ ? 1 : groups ? kReduceWorkGroup : kItemWorkGroup;
+    const int work_group = cpu_     ? 1
+                           : groups ? kReduceWorkGroup
+                                    : kItemWorkGroup;
     with_index([&](auto index) {
       using Index = decltype(index);
       launch(input_,
@@ -279,15 +281,15 @@ void batch_norm_transform(const Tensor& input,
 }
 
 GradientTerms batch_norm_param_gradients(const Tensor& grad_output,
-                                          const Tensor& input,
-                                          const Statistics& statistics,
-                                          const Tensor& weight,
-                                          const Tensor& grad_weight,
-                                          const Tensor& grad_bias) {
+                                         const Tensor& input,
+                                         const Statistics& statistics,
+                                         const Tensor& weight,
+                                         const Tensor& grad_weight,
+                                         const Tensor& grad_bias) {
   const Problem problem({input, input, grad_output});
   const int64_t channels = problem.channels();
   const GradientTerms result{workspace(input, {channels}),
-                              workspace(input, {channels})};
+                             workspace(input, {channels})};
   const Tensor sums = workspace(input, {problem.chunks(), channels});
   const Tensor products = workspace(input, {problem.chunks(), channels});
   const Tensor packed_weight = packed(weight);

@@ -73,15 +73,14 @@ Outputs native_group_norm(const Tensor& self,
   const Tensor input =
       self.contiguous();  // copy: a group is one run only in this format
   Tensor out = at::empty_like(input);
-  const auto options =
-      input.options().dtype(compute_type(input.scalar_type()));
+  const auto options = input.options().dtype(compute_type(input.scalar_type()));
   if (sizes.empty()) {
     return {out,
             at::zeros({batch, groups}, options),
             at::zeros({batch, groups}, options)};
   }
-  const Statistics statistics = batch_statistics(
-      sizes.by_group(input), Tensor(), Tensor(), 0.0, epsilon);
+  const Statistics statistics =
+      batch_statistics(sizes.by_group(input), Tensor(), Tensor(), 0.0, epsilon);
   const auto spread = [&](const OptionalTensor& param) {
     return param.has_value() && param->defined() ? sizes.spread_batch(*param)
                                                  : Tensor();
@@ -149,8 +148,10 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
         in_compute_type(inverse_deviation, input).reshape({batch, groups});
     const Tensor shifts =
         at::mul(sizes.sum_groups(weighted_sums).div_(count), inverse);
-    const Tensor slopes =
-        sizes.sum_groups(weighted_products).div_(count).mul_(inverse).mul_(inverse);
+    const Tensor slopes = sizes.sum_groups(weighted_products)
+                              .div_(count)
+                              .mul_(inverse)
+                              .mul_(inverse);
     batch_norm_input_gradient(
         sizes.by_channel(grad_output),
         sizes.by_channel(input),

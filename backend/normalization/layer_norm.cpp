@@ -134,31 +134,30 @@ void params_backward(const Problem& problem,
                      const Tensor& inverse_deviation,
                      const Tensor& grad_weight,
                      const Tensor& grad_bias) {
-  const int64_t chunk = std::max(
-      kChunkRows, (problem.rows + kMostChunks - 1) / kMostChunks);
+  const int64_t chunk =
+      std::max(kChunkRows, (problem.rows + kMostChunks - 1) / kMostChunks);
   const int64_t chunks = (problem.rows + chunk - 1) / chunk;
   const int lanes = problem.cpu ? kLanes : 1;
   const int64_t jobs = chunks * ((problem.size + lanes - 1) / lanes);
   const int work_group = problem.cpu ? 1 : kItemWorkGroup;
   const Tensor weight_sums = workspace(input, {chunks, problem.size});
   const Tensor bias_sums = workspace(input, {chunks, problem.size});
-  launch(input,
-         sources::layer_norm,
-         "layer_norm_params",
-         {{"DTYPE", dtype_of(input)},
-          {"LANES", lanes},
-          {"WG_SIZE", work_group}},
-         range(jobs, work_group),
-         problem.rows,
-         problem.size,
-         static_cast<int32_t>(chunk),
-         static_cast<int32_t>(jobs),
-         arg(weight_sums),
-         arg(bias_sums),
-         arg(grad_output),
-         arg(input),
-         arg(mean),
-         arg(inverse_deviation));
+  launch(
+      input,
+      sources::layer_norm,
+      "layer_norm_params",
+      {{"DTYPE", dtype_of(input)}, {"LANES", lanes}, {"WG_SIZE", work_group}},
+      range(jobs, work_group),
+      problem.rows,
+      problem.size,
+      static_cast<int32_t>(chunk),
+      static_cast<int32_t>(jobs),
+      arg(weight_sums),
+      arg(bias_sums),
+      arg(grad_output),
+      arg(input),
+      arg(mean),
+      arg(inverse_deviation));
   launch(input,
          sources::layer_norm,
          "layer_norm_params_finish",

@@ -20,9 +20,9 @@
 
 namespace torch_opencl::ops {
 
-using aten::WithFallback;
 using at::Scalar;
 using at::Tensor;
+using aten::WithFallback;
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("glu_backward",
@@ -33,8 +33,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          &WithFallback<at::_ops::hardtanh, &at::native::hardtanh>::call);
   m.impl("hardtanh_",
          &WithFallback<at::_ops::hardtanh_, &at::native::hardtanh_>::call);
-  m.impl("hardtanh.out",
-         &WithFallback<at::_ops::hardtanh_out, &at::native::hardtanh_out>::call);
+  m.impl(
+      "hardtanh.out",
+      &WithFallback<at::_ops::hardtanh_out, &at::native::hardtanh_out>::call);
   m.impl("isnan", &WithFallback<at::_ops::isnan, &at::native::isnan>::call);
   aten::structured<at::native::structured_pow_Scalar_out,
                    at::_ops::pow_Scalar_out>(m);
@@ -43,8 +44,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("remainder.Scalar_Tensor",
          static_cast<Tensor (*)(const Scalar&, const Tensor&)>(
              &at::native::remainder));
-  constexpr auto rsub = static_cast<Tensor (*)(
-      const Tensor&, const Tensor&, const Scalar&)>(&at::native::rsub);
+  constexpr auto rsub =
+      static_cast<Tensor (*)(const Tensor&, const Tensor&, const Scalar&)>(
+          &at::native::rsub);
   m.impl("rsub.Tensor", &WithFallback<at::_ops::rsub_Tensor, rsub>::call);
 }
 

@@ -13,12 +13,20 @@ namespace {
 
 using at::Tensor;
 
-constexpr PointwiseOp kFillScalar{
-    "masked_fill", "mask != 0 ? value : self", "", "", "mask self", "value",
-    false};
-constexpr PointwiseOp kFillTensor{
-    "masked_fill_tensor", "mask != 0 ? value : self", "", "",
-    "mask value self", "", false};
+constexpr PointwiseOp kFillScalar{"masked_fill",
+                                  "mask != 0 ? value : self",
+                                  "",
+                                  "",
+                                  "mask self",
+                                  "value",
+                                  false};
+constexpr PointwiseOp kFillTensor{"masked_fill_tensor",
+                                  "mask != 0 ? value : self",
+                                  "",
+                                  "",
+                                  "mask value self",
+                                  "",
+                                  false};
 
 // `value` is an operand, where defined.
 void masked_fill(Tensor& self,

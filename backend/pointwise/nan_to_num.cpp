@@ -33,7 +33,8 @@ void nan_to_num(at::TensorIteratorBase& iter,
         const double largest = std::numeric_limits<scalar_t>::max();
         pointwise(iter,
                   kNanToNum,
-                  {nan.value_or(0), posinf.value_or(largest),
+                  {nan.value_or(0),
+                   posinf.value_or(largest),
                    neginf.value_or(-largest)});
       });
 }

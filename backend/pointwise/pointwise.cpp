@@ -46,9 +46,9 @@ struct KeyHash {
     const auto mix = [&hash](size_t value) {
       hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
     };
-    mix(static_cast<size_t>(key.compute) | static_cast<size_t>(key.layout) << 8 |
-        size_t(key.operands) << 16 | size_t(key.dimensions) << 24 |
-        size_t(key.host_operands) << 32);
+    mix(static_cast<size_t>(key.compute) |
+        static_cast<size_t>(key.layout) << 8 | size_t(key.operands) << 16 |
+        size_t(key.dimensions) << 24 | size_t(key.host_operands) << 32);
     for (int i = 0; i < key.operands; ++i) {
       mix(static_cast<size_t>(key.dtypes[i]) | size_t(key.inner[i]) << 8);
     }
@@ -88,8 +88,8 @@ std::string element_text(const Key& key, const Index& index) {
     }
   }
   return text +
-         store_text(key.dtypes[0], key.compute, "p0", index(0),
-                    expression_of(key)) +
+         store_text(
+             key.dtypes[0], key.compute, "p0", index(0), expression_of(key)) +
          ";\n";
 }
 
@@ -173,8 +173,8 @@ std::string kernel_text(const Key& key) {
       key.layout == Layout::kItems || key.layout == Layout::kStridedItems;
   text += "typedef int index_t;\ntypedef uint count_t;\n";
   text += "kernel __attribute__((reqd_work_group_size(" +
-          std::to_string(items ? kGroupSize : 1) + ", 1, 1)))\nvoid pointwise(" +
-          parameters_text(key);
+          std::to_string(items ? kGroupSize : 1) +
+          ", 1, 1)))\nvoid pointwise(" + parameters_text(key);
   if (key.layout == Layout::kStridedChunks) {
     text += ", const uint total";
   }
@@ -221,7 +221,8 @@ at::ScalarType compute_dtype(const at::TensorIteratorBase& iter) {
 }
 
 void check_dtype(const PointwiseOp& op, at::ScalarType compute) {
-  const bool supported = op.dtypes == Dtypes::kAll ||
+  const bool supported =
+      op.dtypes == Dtypes::kAll ||
       (op.dtypes == Dtypes::kFloating) == at::isFloatingType(compute);
   const std::string_view name = op.name;
   TORCH_CHECK_NOT_IMPLEMENTED(supported,
@@ -304,8 +305,8 @@ void launch_pointwise(at::TensorIteratorBase& iter,
 
   const int64_t count = iter.numel();
   const int64_t workers = int64_t(info.compute_units) * 4;
-  const int64_t chunk = std::clamp(
-      (count + workers - 1) / workers, kMinChunk, kMaxChunk);
+  const int64_t chunk =
+      std::clamp((count + workers - 1) / workers, kMinChunk, kMaxChunk);
   const int64_t runs =
       (operands.sizes[0] + chunk - 1) / chunk * (count / operands.sizes[0]);
   // Short runs are taken several at a time.

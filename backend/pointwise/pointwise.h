@@ -64,12 +64,7 @@ template <class Meta,
           unsigned kScalars,
           class Signature = decltype(&Meta::meta)>
 struct PointwiseKernel;
-template <class Meta,
-          int kRow,
-          unsigned kScalars,
-          class C,
-          class R,
-          class... P>
+template <class Meta, int kRow, unsigned kScalars, class C, class R, class... P>
 struct PointwiseKernel<Meta, kRow, kScalars, R (C::*)(P...)> : Meta {
   void impl(P... arguments, const at::Tensor& /*out*/) {
     std::vector<at::Scalar> scalars;

@@ -14,18 +14,29 @@ namespace {
 
 constexpr const char* kPreluInputs = "self weight grad_output";
 constexpr PointwiseOp kPreluGradSelf{
-    "prelu_grad_self", "self > 0 ? grad_output : weight * grad_output",
-    "", "", kPreluInputs, "", false};
-constexpr PointwiseOp kPreluGradWeight{
-    "prelu_grad_weight", "self > 0 ? 0 : self * grad_output",
-    "", "", kPreluInputs, "", false};
+    "prelu_grad_self",
+    "self > 0 ? grad_output : weight * grad_output",
+    "",
+    "",
+    kPreluInputs,
+    "",
+    false};
+constexpr PointwiseOp kPreluGradWeight{"prelu_grad_weight",
+                                       "self > 0 ? 0 : self * grad_output",
+                                       "",
+                                       "",
+                                       kPreluInputs,
+                                       "",
+                                       false};
 
 constexpr PointwiseOp kFrexpMantissa{
     "frexp_mantissa", "frexp_mantissa(self)", "", "", "self", "", true};
 constexpr PointwiseOp kFrexpExponent{
     "frexp_exponent", "frexp_exponent(self)", "", "", "self", "", true};
 
-void run(const at::TensorIteratorBase& iter, int output, const PointwiseOp& op) {
+void run(const at::TensorIteratorBase& iter,
+         int output,
+         const PointwiseOp& op) {
   at::TensorIteratorConfig config;
   config.check_all_same_dtype(false).resize_outputs(false);
   config.add_output(iter.tensor(output));

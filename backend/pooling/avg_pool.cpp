@@ -130,9 +130,9 @@ struct avg_pool_backward_out : Meta {
             bool count_include_pad,
             std::optional<int64_t> divisor_override,
             const Tensor& grad_input) {
-    check_avg(kSpatial == 2 ? "avg_pool2d_backward"
-                            : "avg_pool3d_backward_out_frame",
-              grad_input);
+    check_avg(
+        kSpatial == 2 ? "avg_pool2d_backward" : "avg_pool3d_backward_out_frame",
+        grad_input);
     backward(window_of(kSpatial, kernel_size, stride, padding),
              kSpatial,
              count_include_pad,
@@ -151,10 +151,8 @@ template <int kSpatial>
 std::vector<int64_t> adaptive_sizes(const Tensor& self,
                                     IntArrayRef output_size) {
   const std::string name = adaptive_name<kSpatial>("");
-  TORCH_CHECK(output_size.size() == kSpatial,
-              name,
-              ": output_size must be ",
-              kSpatial);
+  TORCH_CHECK(
+      output_size.size() == kSpatial, name, ": output_size must be ", kSpatial);
   TORCH_CHECK(self.dim() == kSpatial + 1 || self.dim() == kSpatial + 2,
               name,
               "(): Expected ",
@@ -233,8 +231,8 @@ template <int kSpatial>
 Tensor adaptive_avg_pool_backward(const Tensor& grad_output,
                                   const Tensor& self) {
   check_adaptive_backward<kSpatial>(grad_output, self);
-  Tensor grad_input = at::empty(
-      self.sizes(), self.options(), adaptive_format<kSpatial>(self));
+  Tensor grad_input =
+      at::empty(self.sizes(), self.options(), adaptive_format<kSpatial>(self));
   backward(adaptive_window(),
            kSpatial,
            false,
@@ -249,8 +247,7 @@ Tensor& adaptive_avg_pool3d_backward_out(const Tensor& grad_output,
                                          Tensor& grad_input) {
   check_adaptive_backward<3>(grad_output, self);
   at::native::resize_output(grad_input, self.sizes());
-  backward(
-      adaptive_window(), 3, false, std::nullopt, grad_output, grad_input);
+  backward(adaptive_window(), 3, false, std::nullopt, grad_output, grad_input);
   return grad_input;
 }
 

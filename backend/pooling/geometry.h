@@ -71,7 +71,8 @@ struct Plane {
   Plane(const at::Tensor& tensor, int spatial) {
     const int64_t first = tensor.dim() - spatial - 1;
     for (int64_t i = 0; i < tensor.dim(); ++i) {
-      const int64_t dim = i < first ? 0 : (i == first ? 1 : 5 - tensor.dim() + i);
+      const int64_t dim =
+          i < first ? 0 : (i == first ? 1 : 5 - tensor.dim() + i);
       sizes[dim] = tensor.size(i);
       strides[dim] = tensor.stride(i);
     }
@@ -116,7 +117,9 @@ void launch_pool(const aten::KernelSource& source,
   // Integer dtypes have no vector form.
   const bool vectors = c10::isFloatingType(tensors.image.scalar_type());
   const int block =
-      aten::device_of(tensors.image).is_cpu() && (vectors || !channels_last) ? 16 : 1;
+      aten::device_of(tensors.image).is_cpu() && (vectors || !channels_last)
+          ? 16
+          : 1;
 
   const int64_t inner = written.sizes[channels_last ? 1 : 4];
   int64_t blocks = (inner + block - 1) / block;
@@ -130,8 +133,7 @@ void launch_pool(const aten::KernelSource& source,
     for (int i = 0; i < 5; ++i) {
       geometry.pooled_strides[i] = static_cast<Index>(pooled.strides[i]);
       geometry.image_strides[i] = static_cast<Index>(image.strides[i]);
-      geometry.indices_strides[i] =
-          static_cast<Index>(indices.strides[i]);
+      geometry.indices_strides[i] = static_cast<Index>(indices.strides[i]);
     }
     geometry.channels = static_cast<int32_t>(image.sizes[1]);
     for (int i = 0; i < 3; ++i) {
@@ -156,8 +158,8 @@ void launch_pool(const aten::KernelSource& source,
                  geometry,
                  arguments...);
   };
-  const int64_t extent = std::max(
-      {pooled.extent(), image.extent(), indices.extent()});
+  const int64_t extent =
+      std::max({pooled.extent(), image.extent(), indices.extent()});
   if (aten::fits_int32(extent))
     with_index(int32_t());
   else

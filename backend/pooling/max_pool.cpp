@@ -186,10 +186,18 @@ struct Pool3d {
     const auto& [k, s, p, d, adaptive] = window;
     at::native::pool3d_shape_check(self,
                                    self.size(-4),
-                                   k[0], k[1], k[2],
-                                   s[0], s[1], s[2],
-                                   p[0], p[1], p[2],
-                                   d[0], d[1], d[2],
+                                   k[0],
+                                   k[1],
+                                   k[2],
+                                   s[0],
+                                   s[1],
+                                   s[2],
+                                   p[0],
+                                   p[1],
+                                   p[2],
+                                   d[0],
+                                   d[1],
+                                   d[2],
                                    self.size(-3),
                                    self.size(-2),
                                    self.size(-1),
@@ -239,7 +247,8 @@ std::tuple<Tensor, Tensor> max_pool3d_with_indices(const Tensor& self,
   pool.check(self, "max_pool3d_with_indices()");
   const auto format = self.suggest_memory_format();
   Tensor out = at::empty(pool.sizes, self.options(), format);
-  Tensor indices = at::empty(pool.sizes, self.options().dtype(at::kLong), format);
+  Tensor indices =
+      at::empty(pool.sizes, self.options().dtype(at::kLong), format);
   forward("max_pool3d", pool.window, 3, self, out, indices);
   return {out, indices};
 }
@@ -256,7 +265,8 @@ Tensor& max_pool3d_with_indices_backward_out(const Tensor& grad_output,
   const Pool3d pool(self, kernel_size, stride, padding, dilation, ceil_mode);
   pool.check_backward(self, grad_output, indices);
   at::native::resize_output(grad_input, self.sizes());
-  backward("max_pool3d_backward", pool.window, 3, grad_output, indices, grad_input);
+  backward(
+      "max_pool3d_backward", pool.window, 3, grad_output, indices, grad_input);
   return grad_input;
 }
 
@@ -285,12 +295,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<max_pool2d_out, at::_ops::max_pool2d_with_indices_out>(m);
   structured<max_pool2d_backward_out,
              at::_ops::max_pool2d_with_indices_backward_grad_input>(m);
-  structured<
-      adaptive_max_pool_out<at::meta::structured_adaptive_max_pool2d, 2>,
-      at::_ops::adaptive_max_pool2d_out>(m);
-  structured<
-      adaptive_max_pool_out<at::meta::structured_adaptive_max_pool3d, 3>,
-      at::_ops::adaptive_max_pool3d_out>(m);
+  structured<adaptive_max_pool_out<at::meta::structured_adaptive_max_pool2d, 2>,
+             at::_ops::adaptive_max_pool2d_out>(m);
+  structured<adaptive_max_pool_out<at::meta::structured_adaptive_max_pool3d, 3>,
+             at::_ops::adaptive_max_pool3d_out>(m);
   structured<adaptive_max_pool_backward_out<
                  at::meta::structured_adaptive_max_pool2d_backward,
                  2>,

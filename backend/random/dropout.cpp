@@ -16,8 +16,13 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr PointwiseOp kApplyMask{
-    "native_dropout", "self * mask * scale", "", "", "self mask", "scale", false};
+constexpr PointwiseOp kApplyMask{"native_dropout",
+                                 "self * mask * scale",
+                                 "",
+                                 "",
+                                 "self mask",
+                                 "scale",
+                                 false};
 
 Tensor apply_mask(const Tensor& self, const Tensor& mask, double scale) {
   Tensor out = at::empty_like(self);
@@ -36,7 +41,8 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input,
                                           std::optional<bool> train) {
   const bool is_training = train.value_or(true);
   if (!is_training || p == 0) {
-    return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
+    return {input.clone(),
+            at::ones_like(input, input.options().dtype(at::kBool))};
   }
   if (p == 1) {
     return {at::zeros_like(input),

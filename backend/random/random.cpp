@@ -202,15 +202,15 @@ struct RandomKernel {
     if (at::isFloatingType(self.scalar_type())) {
       range = (uint64_t(1) << significand(self.scalar_type())) + 1;
     } else {
-      AT_DISPATCH_V2(self.scalar_type(),
-                     "random_",
-                     AT_WRAP([&] {
-                       range = static_cast<uint64_t>(
-                                   std::numeric_limits<scalar_t>::max()) +
-                               1;
-                     }),
-                     at::kBool,
-                     AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+      AT_DISPATCH_V2(
+          self.scalar_type(),
+          "random_",
+          AT_WRAP([&] {
+            range =
+                static_cast<uint64_t>(std::numeric_limits<scalar_t>::max()) + 1;
+          }),
+          at::kBool,
+          AT_EXPAND(AT_INTEGRAL_TYPES_V2));
     }
     fill_integers(self, generator, range, 0);
   }
@@ -244,8 +244,7 @@ Tensor& log_normal_(Tensor& self, double mean, double std, MaybeGenerator g) {
       self, mean, std, g);
 }
 Tensor& exponential_(Tensor& self, double rate, MaybeGenerator g) {
-  return templates::exponential_impl_<ExponentialKernel, Philox>(
-      self, rate, g);
+  return templates::exponential_impl_<ExponentialKernel, Philox>(self, rate, g);
 }
 Tensor& cauchy_(Tensor& self, double median, double sigma, MaybeGenerator g) {
   return templates::cauchy_impl_<CauchyKernel, Philox>(self, median, sigma, g);
@@ -292,8 +291,7 @@ Tensor normal_tensor_tensor(const Tensor& mean,
 // Shuffled on the host by a generator that this device's state seeds.
 Tensor& randperm_out(int64_t n, MaybeGenerator g, Tensor& out) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
-  const device::PhiloxState state =
-      device::reserve_philox(g, out.device(), 4);
+  const device::PhiloxState state = device::reserve_philox(g, out.device(), 4);
   const at::Generator host = at::detail::createCPUGenerator(
       state.seed + state.offset * 0x9E3779B97F4A7C15ull);
   out.resize_({n});

@@ -8,10 +8,17 @@ using runtime::dtype_name;
 
 size_t ReductionKey::hash() const {
   size_t value = std::hash<const void*>()(op);
-  for (const size_t field :
-       {size_t(compute), size_t(input), size_t(outputs[0]), size_t(outputs[1]),
-        size_t(output_count), size_t(kept), size_t(reduced), size_t(is_large),
-        size_t(is_unit), size_t(is_split), size_t(layout)}) {
+  for (const size_t field : {size_t(compute),
+                             size_t(input),
+                             size_t(outputs[0]),
+                             size_t(outputs[1]),
+                             size_t(output_count),
+                             size_t(kept),
+                             size_t(reduced),
+                             size_t(is_large),
+                             size_t(is_unit),
+                             size_t(is_split),
+                             size_t(layout)}) {
     value = (value ^ field) * 0x9E3779B97F4A7C15ull;
     value ^= value >> 29;
   }
@@ -20,7 +27,9 @@ size_t ReductionKey::hash() const {
 
 namespace {
 
-std::string output_name(int i) { return "out" + std::to_string(i); }
+std::string output_name(int i) {
+  return "out" + std::to_string(i);
+}
 
 // `step` of the accumulator `state`, over the element at `offset`.
 std::string step_text(const ReductionKey& key,
@@ -28,8 +37,9 @@ std::string step_text(const ReductionKey& key,
                       const std::string& offset,
                       const std::string& index) {
   return "{\nconst compute_t x = " + load_text(key.input, "input", offset) +
-         ";\nconst long index = " + index + ";\nconst state_t state = " +
-         accumulator + ";\n" + accumulator + " = " + key.op->step + ";\n}\n";
+         ";\nconst long index = " + index +
+         ";\nconst state_t state = " + accumulator + ";\n" + accumulator +
+         " = " + key.op->step + ";\n}\n";
 }
 
 std::string combine_text(const ReductionKey& key,
@@ -46,8 +56,11 @@ std::string finish_text(const ReductionKey& key, bool is_split) {
   }
   std::string text;
   for (int i = 0; i < key.output_count; ++i) {
-    text += store_text(key.outputs[i], key.compute, output_name(i),
-                       output_name(i) + "_at", key.op->results[i]) +
+    text += store_text(key.outputs[i],
+                       key.compute,
+                       output_name(i),
+                       output_name(i) + "_at",
+                       key.op->results[i]) +
             ";\n";
   }
   return text;
@@ -66,14 +79,15 @@ std::vector<Walk> kept_walks(const ReductionKey& key, bool with_input) {
 
 // Offsets of the output numbered `linear`.
 std::string kept_text(const ReductionKey& key, bool with_input, int first) {
-  return offsets_text(kept_walks(key, with_input), "kept_sizes", first,
-                      key.kept);
+  return offsets_text(
+      kept_walks(key, with_input), "kept_sizes", first, key.kept);
 }
 
 std::string tree_text(const ReductionKey& key,
                       const std::string& lanes,
                       const std::string& width) {
-  return "for (int width = " + width + " / 2; width > 0; width /= 2)\n"
+  return "for (int width = " + width +
+         " / 2; width > 0; width /= 2)\n"
          "for (int l = 0; l < width; ++l) " +
          combine_text(key, lanes + "[l]", lanes + "[l + width]");
 }
@@ -100,7 +114,9 @@ std::string inner_text(const ReductionKey& key) {
          "const count_t row = r / (count_t)reduced_sizes.s0;\n"
          "const count_t column = r - row * (count_t)reduced_sizes.s0;\n"
          "count_t linear = row;\n" +
-         offsets_text({{"row_base", "reduced_strides"}}, "reduced_sizes", 1,
+         offsets_text({{"row_base", "reduced_strides"}},
+                      "reduced_sizes",
+                      1,
                       key.reduced) +
          "row_base += base + (index_t)column * " + stride +
          ";\n"
@@ -109,14 +125,15 @@ std::string inner_text(const ReductionKey& key) {
          "int i = 0;\n"
          "for (; i + LANES <= run; i += LANES)\n"
          "for (int l = 0; l < LANES; ++l) " +
-         step_text(key, "lanes[l]", "row_base + (i + l) * " + stride,
-                   "r + i + l") +
+         step_text(
+             key, "lanes[l]", "row_base + (i + l) * " + stride, "r + i + l") +
          "for (int l = 0; i < run; ++i, ++l) " +
          step_text(key, "lanes[l]", "row_base + i * " + stride, "r + i") +
          "since += run;\nif (since >= BLOCK) {\n" + fold_text(key) +
          "}\nr += run;\n}\n" + fold_text(key) +
-         tree_text(key, "folded", "LANES") + "const state_t state = folded[0];\n" +
-         finish_text(key, key.is_split) + "}\n";
+         tree_text(key, "folded", "LANES") +
+         "const state_t state = folded[0];\n" + finish_text(key, key.is_split) +
+         "}\n";
 }
 
 std::string outer_text(const ReductionKey& key) {
@@ -125,14 +142,17 @@ std::string outer_text(const ReductionKey& key) {
     return "for (int l = 0; l < " + width + "; ++l) " +
            step_text(key, "lanes[l]", "at + l * " + stride, "r");
   };
-  std::string write = "const state_t state = folded[l];\n"
-                      "const count_t output = first + l;\n" +
-                      finish_text(key, key.is_split);
+  std::string write =
+      "const state_t state = folded[l];\n"
+      "const count_t output = first + l;\n" +
+      finish_text(key, key.is_split);
   for (int i = 0; i < key.output_count; ++i) {
     write += output_name(i) + "_at += " + output_name(i) + "_strides.s0;\n";
   }
-  return "const count_t per_row = ((count_t)kept_sizes.s0 + LANES - 1) / LANES;\n"
-         "const count_t groups = per_row * (outputs / (count_t)kept_sizes.s0);\n"
+  return "const count_t per_row = ((count_t)kept_sizes.s0 + LANES - 1) / "
+         "LANES;\n"
+         "const count_t groups = per_row * (outputs / "
+         "(count_t)kept_sizes.s0);\n"
          "for (count_t group = get_global_id(0) * (count_t)tile;\n"
          "     group < min(groups, (count_t)(get_global_id(0) + 1) * tile);\n"
          "     ++group) {\n"
@@ -142,7 +162,8 @@ std::string outer_text(const ReductionKey& key) {
          "const int width = (int)min((count_t)LANES, kept_sizes.s0 - column);\n"
          "count_t linear = row;\n" +
          kept_text(key, true, 1) + "base += (index_t)column * " + stride +
-         ";\n" + [&] {
+         ";\n" +
+         [&] {
            std::string text;
            for (int i = 0; i < key.output_count; ++i) {
              text += output_name(i) + "_at += (index_t)column * " +
@@ -152,8 +173,8 @@ std::string outer_text(const ReductionKey& key) {
          }() +
          kLanesText +
          "for (count_t r = begin; r < end; ++r) {\ncount_t linear = r;\n" +
-         offsets_text({{"at", "reduced_strides"}}, "reduced_sizes", 0,
-                      key.reduced) +
+         offsets_text(
+             {{"at", "reduced_strides"}}, "reduced_sizes", 0, key.reduced) +
          "at += base;\nif (width == LANES) {\n" + lane_steps("LANES") +
          "} else {\n" + lane_steps("width") +
          "}\nsince += LANES;\nif (since >= BLOCK) {\n" + fold_text(key) +
@@ -163,18 +184,17 @@ std::string outer_text(const ReductionKey& key) {
 
 // kGroup and kItem: work-items `first`, `first + step`, ... of the reduction.
 std::string item_text(const ReductionKey& key, bool shares) {
-  std::string text =
-      shares ? "const count_t output = get_group_id(0);\n"
-             : "const count_t output = get_global_id(0);\n"
-               "if (output >= outputs) return;\n";
+  std::string text = shares ? "const count_t output = get_group_id(0);\n"
+                            : "const count_t output = get_global_id(0);\n"
+                              "if (output >= outputs) return;\n";
   text += "count_t linear = output;\n" + kept_text(key, true, 0) +
           "state_t lane = IDENTITY, folded = IDENTITY;\nint since = 0;\n"
           "for (count_t r = begin" +
           std::string(shares ? " + get_local_id(0)" : "") +
           "; r < end; r += " + (shares ? "GROUP" : "1") +
           ") {\ncount_t linear = r;\n" +
-          offsets_text({{"at", "reduced_strides"}}, "reduced_sizes", 0,
-                       key.reduced) +
+          offsets_text(
+              {{"at", "reduced_strides"}}, "reduced_sizes", 0, key.reduced) +
           step_text(key, "lane", "base + at", "r") +
           "if (++since == BLOCK / LANES) {\n" +
           combine_text(key, "folded", "lane") +
@@ -189,7 +209,8 @@ std::string item_text(const ReductionKey& key, bool shares) {
          "barrier(CLK_LOCAL_MEM_FENCE);\n"
          "for (int width = GROUP / 2; width > 0; width /= 2) {\n"
          "if (get_local_id(0) < width) " +
-         combine_text(key, "shared[get_local_id(0)]",
+         combine_text(key,
+                      "shared[get_local_id(0)]",
                       "shared[get_local_id(0) + width]") +
          "barrier(CLK_LOCAL_MEM_FENCE);\n}\n"
          "if (get_local_id(0) == 0) {\nconst state_t state = shared[0];\n" +
@@ -199,9 +220,8 @@ std::string item_text(const ReductionKey& key, bool shares) {
 std::string output_parameters(const ReductionKey& key) {
   std::string text;
   for (int i = 0; i < key.output_count; ++i) {
-    text += std::string("TENSOR(storage_") + dtype_name(key.outputs[i]) +
-            ", " + output_name(i) + "), const dims_t " + output_name(i) +
-            "_strides, ";
+    text += std::string("TENSOR(storage_") + dtype_name(key.outputs[i]) + ", " +
+            output_name(i) + "), const dims_t " + output_name(i) + "_strides, ";
   }
   for (const std::string& scalar : split_names(key.op->scalars)) {
     text += "const compute_t " + scalar + ", ";
@@ -246,9 +266,9 @@ std::string reduce_text(const ReductionKey& key) {
                          key.layout == ReductionLayout::kOuter;
   std::string text = common_text(key);
   text += "kernel __attribute__((reqd_work_group_size(" +
-          std::to_string(is_single ? 1 : kReductionGroup) + ", 1, 1)))\nvoid reduce(" +
-          output_parameters(key) + ", CONST_TENSOR(storage_" +
-          dtype_name(key.input) +
+          std::to_string(is_single ? 1 : kReductionGroup) +
+          ", 1, 1)))\nvoid reduce(" + output_parameters(key) +
+          ", CONST_TENSOR(storage_" + dtype_name(key.input) +
           ", input), const dims_t kept_strides, const dims_t reduced_strides, "
           "const int16 reduced_sizes, const count_t length, "
           "const count_t per_split, const uint tile) {\n" +
@@ -276,16 +296,16 @@ std::string reduce_text(const ReductionKey& key) {
 std::string merge_text(const ReductionKey& key) {
   return common_text(key) +
          "kernel __attribute__((reqd_work_group_size(64, 1, 1)))\n"
-          "void merge(" +
-          output_parameters(key) + ") {\n" + pointers_text(key) +
-          "const count_t output = get_global_id(0);\n"
-          "if (output >= outputs) return;\n"
-          "state_t state = partials[output];\n"
-          "for (uint split = 1; split < splits; ++split) " +
-          combine_text(key, "state",
-                       "partials[split * (size_t)outputs + output]") +
-          "count_t linear = output;\n" + kept_text(key, false, 0) +
-          finish_text(key, false) + "}\n";
+         "void merge(" +
+         output_parameters(key) + ") {\n" + pointers_text(key) +
+         "const count_t output = get_global_id(0);\n"
+         "if (output >= outputs) return;\n"
+         "state_t state = partials[output];\n"
+         "for (uint split = 1; split < splits; ++split) " +
+         combine_text(
+             key, "state", "partials[split * (size_t)outputs + output]") +
+         "count_t linear = output;\n" + kept_text(key, false, 0) +
+         finish_text(key, false) + "}\n";
 }
 
 }  // namespace torch_opencl::ops

@@ -28,11 +28,11 @@ struct ReductionKey {
   runtime::DType input;
   std::array<runtime::DType, 2> outputs;
   uint8_t output_count;
-  uint8_t kept;        // dimensions
-  uint8_t reduced;     // dimensions
-  bool is_large;       // 64-bit offsets
-  bool is_unit;        // the innermost stride of the lanes is 1
-  bool is_split;       // writes accumulators instead of results
+  uint8_t kept;     // dimensions
+  uint8_t reduced;  // dimensions
+  bool is_large;    // 64-bit offsets
+  bool is_unit;     // the innermost stride of the lanes is 1
+  bool is_split;    // writes accumulators instead of results
   ReductionLayout layout;
 
   bool operator==(const ReductionKey&) const = default;

@@ -28,11 +28,13 @@ REDUCTION = (
     Reduction(
         "mean.out", "mean_stub", "0", "state + x", "a + b", result="state / count"
     ),
+    Reduction("prod.int_out", "prod_stub", "1", "state * x", "a * b", also=("prod",)),
     Reduction(
-        "prod.int_out", "prod_stub", "1", "state * x", "a * b", also=("prod",)
-    ),
-    Reduction(
-        "amax.out", "max_values_stub", "LOWEST", "greater_of(x, state)", "greater_of(a, b)"
+        "amax.out",
+        "max_values_stub",
+        "LOWEST",
+        "greater_of(x, state)",
+        "greater_of(a, b)",
     ),
     Reduction(
         "amin.out",

@@ -86,8 +86,9 @@ ReductionLayout choose_layout(const Problem& problem,
       problem.outputs > 1 &&
       problem.kept_strides[0] < problem.reduced_strides[0];
   if (info.device_class == runtime::DeviceClass::kGpu) {
-    return outputs_are_adjacent || problem.length < 32 ? ReductionLayout::kItem
-                                                       : ReductionLayout::kGroup;
+    return outputs_are_adjacent || problem.length < 32
+               ? ReductionLayout::kItem
+               : ReductionLayout::kGroup;
   }
   return outputs_are_adjacent ? ReductionLayout::kOuter
                               : ReductionLayout::kInner;
@@ -142,10 +143,10 @@ class Launcher {
     at::Tensor partials;
     if (splits_ > 1) {
       key_.is_split = true;
-      partials = empty_like_meta(
-          {splits_ * problem_.outputs * kStateBytes},
-          {},
-          at::TensorOptions(iter_.device(0)).dtype(at::kByte));
+      partials =
+          empty_like_meta({splits_ * problem_.outputs * kStateBytes},
+                          {},
+                          at::TensorOptions(iter_.device(0)).dtype(at::kByte));
     }
     const BufferView view = arg(partials);
     {

@@ -79,14 +79,13 @@ void launch_rows(const RowsProblem& problem,
 }
 
 void softmax(const Tensor& self, int64_t dim, bool log, const Tensor& out) {
-  check_floating(log ? "log_softmax_lastdim_kernel_impl"
-                     : "softmax_lastdim_kernel_impl",
-                 self);
+  check_floating(
+      log ? "log_softmax_lastdim_kernel_impl" : "softmax_lastdim_kernel_impl",
+      self);
   if (self.numel() == 0) {
     return;
   }
-  const RowsProblem problem({out, self},
-                            at::maybe_wrap_dim(dim, self.dim()));
+  const RowsProblem problem({out, self}, at::maybe_wrap_dim(dim, self.dim()));
   const Variant variant = choose(problem, device_of(self).is_cpu());
   launch_rows(problem, variant, false, log, out, self);
 }
@@ -135,10 +134,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<
       softmax_backward_out<at::meta::structured__softmax_backward_data, false>,
       at::_ops::_softmax_backward_data_out>(m);
-  structured<softmax_backward_out<
-                 at::meta::structured__log_softmax_backward_data,
-                 true>,
-             at::_ops::_log_softmax_backward_data_out>(m);
+  structured<
+      softmax_backward_out<at::meta::structured__log_softmax_backward_data,
+                           true>,
+      at::_ops::_log_softmax_backward_data_out>(m);
 }
 
 }  // namespace

@@ -39,9 +39,13 @@ Tensor filled_if_deterministic(Tensor tensor) {
     } else if (tensor.scalar_type() == at::kBool) {
       tensor.fill_(true);
     } else {
-      AT_DISPATCH_V2(tensor.scalar_type(), "empty", AT_WRAP([&] {
-        tensor.fill_(static_cast<int64_t>(std::numeric_limits<scalar_t>::max()));
-      }), AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+      AT_DISPATCH_V2(tensor.scalar_type(),
+                     "empty",
+                     AT_WRAP([&] {
+                       tensor.fill_(static_cast<int64_t>(
+                           std::numeric_limits<scalar_t>::max()));
+                     }),
+                     AT_EXPAND(AT_INTEGRAL_TYPES_V2));
     }
   }
   return tensor;
@@ -49,10 +53,9 @@ Tensor filled_if_deterministic(Tensor tensor) {
 
 void check_options(std::optional<at::Layout> layout,
                    std::optional<bool> pin_memory) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      c10::layout_or_default(layout) == c10::kStrided,
-      "opencl tensors are strided; got layout ",
-      c10::layout_or_default(layout));
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::layout_or_default(layout) == c10::kStrided,
+                              "opencl tensors are strided; got layout ",
+                              c10::layout_or_default(layout));
   TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory),
               "Only dense CPU tensors can be pinned");
 }
@@ -81,12 +84,8 @@ Tensor empty_strided(IntArrayRef size,
                      std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   const c10::OptionalDeviceGuard guard(device);
-  return filled_if_deterministic(
-      at::detail::empty_strided_generic(size,
-                                        stride,
-                                        device::allocator(),
-                                        kKeys,
-                                        c10::dtype_or_default(dtype)));
+  return filled_if_deterministic(at::detail::empty_strided_generic(
+      size, stride, device::allocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
 // A tensor of zeros without memory, as gradients of piecewise constant ops are.
@@ -192,14 +191,13 @@ Tensor empty_like_meta(IntArrayRef sizes,
   // The allocator serves the current device.
   const device::DeviceGuard guard(options.device());
   return filled_if_deterministic(
-      strides.empty()
-          ? at::detail::empty_generic(sizes,
-                                      device::allocator(),
-                                      kKeys,
-                                      dtype,
-                                      options.memory_format_opt())
-          : at::detail::empty_strided_generic(
-                sizes, strides, device::allocator(), kKeys, dtype));
+      strides.empty() ? at::detail::empty_generic(sizes,
+                                                  device::allocator(),
+                                                  kKeys,
+                                                  dtype,
+                                                  options.memory_format_opt())
+                      : at::detail::empty_strided_generic(
+                            sizes, strides, device::allocator(), kKeys, dtype));
 }
 
 void resize_out(const Tensor& out,

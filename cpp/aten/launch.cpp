@@ -83,14 +83,14 @@ runtime::Queue& queue_of(const at::TensorBase& tensor) {
 }
 
 void check_same_device(const runtime::Queue& queue, const BufferView& view) {
-  TORCH_CHECK(view.memory == nullptr ||
-                  view.device_index == queue.device().index(),
-              "Expected all tensors to be on the same device, but found at "
-              "least two devices, opencl:",
-              queue.device().index(),
-              " and opencl:",
-              view.device_index,
-              "!");
+  TORCH_CHECK(
+      view.memory == nullptr || view.device_index == queue.device().index(),
+      "Expected all tensors to be on the same device, but found at "
+      "least two devices, opencl:",
+      queue.device().index(),
+      " and opencl:",
+      view.device_index,
+      "!");
 }
 
 namespace {

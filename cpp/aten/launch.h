@@ -54,7 +54,9 @@ NDRange range(size_t global_x,
               size_t local_z);
 
 // Numbers that index less than 2^31 elements keep 32-bit arithmetic.
-inline bool fits_int32(int64_t elements) { return elements < (1LL << 31); }
+inline bool fits_int32(int64_t elements) {
+  return elements < (1LL << 31);
+}
 
 // A buffer of another device's context would crash the driver.
 void check_same_device(const runtime::Queue& queue, const BufferView& view);

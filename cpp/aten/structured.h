@@ -89,8 +89,8 @@ decltype(auto) to_parameter(Argument& argument) {
 
 template <class T>
 constexpr bool holds_tensors = std::is_same_v<T, at::Tensor> ||
-    std::is_same_v<T, std::optional<at::Tensor>> ||
-    std::is_same_v<T, at::ITensorListRef>;
+                               std::is_same_v<T, std::optional<at::Tensor>> ||
+                               std::is_same_v<T, at::ITensorListRef>;
 
 template <class T>
 void check_device(std::optional<at::Device>& common,
@@ -172,8 +172,7 @@ struct Entry;
 
 template <class Kernel, class Op, class Return, class... A>
 struct Entry<Kernel, Op, Return, std::tuple<A...>> {
-  static constexpr Variant kVariant =
-      variant_of<Signature<Return(A...)>>();
+  static constexpr Variant kVariant = variant_of<Signature<Return(A...)>>();
   static constexpr size_t kOutputs = output_count<std::decay_t<Return>>;
   static constexpr size_t kInputs =
       sizeof...(A) - (kVariant == Variant::kOut ? kOutputs : 0);
@@ -250,8 +249,8 @@ template <class Kernel, class Op>
 void structured(torch::Library& library) {
   using S = detail::Signature<
       typename c10::fn_remove_symint<typename Op::schema>::type>;
-  using E = detail::
-      Entry<Kernel, Op, typename S::Return, typename S::Arguments>;
+  using E =
+      detail::Entry<Kernel, Op, typename S::Return, typename S::Arguments>;
   std::string name = Op::name;
   if (*Op::overload_name) {
     name += std::string(".") + Op::overload_name;

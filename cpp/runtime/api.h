@@ -5,7 +5,8 @@
 #pragma once
 
 #define CL_TARGET_OPENCL_VERSION 300
-#define CL_USE_DEPRECATED_OPENCL_1_2_APIS  // clCreateCommandQueue: OpenCL 1.2 has no other
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS  // clCreateCommandQueue: OpenCL 1.2
+                                           // has no other
 #include <CL/cl.h>
 
 namespace torch_opencl::runtime {

@@ -12,7 +12,8 @@ const std::vector<ConfigEntry>& config_entries() {
       {"TORCH_OPENCL_DEVICES",
        "",
        "Devices to use and their order: comma-separated indices or parts of "
-       "\"platform / version / device\" names, e.g. `pocl` or `1,0`. Empty: all, GPUs "
+       "\"platform / version / device\" names, e.g. `pocl` or `1,0`. Empty: "
+       "all, GPUs "
        "first."},
       {"TORCH_OPENCL_DEVICE_CLASS",
        "",
@@ -68,8 +69,8 @@ int64_t read_number(const char* name, int64_t low, int64_t high) {
   char* end = nullptr;
   const long long value = std::strtoll(text.c_str(), &end, 10);
   if (text.empty() || *end != '\0' || value < low || value > high) {
-    const std::string wanted = "a number from " + std::to_string(low) +
-                               " to " + std::to_string(high);
+    const std::string wanted =
+        "a number from " + std::to_string(low) + " to " + std::to_string(high);
     reject(name, text, wanted.c_str());
   }
   return value;

@@ -13,8 +13,9 @@ namespace torch_opencl::runtime {
 namespace {
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return std::tolower(c);
+  });
   return text;
 }
 
@@ -42,10 +43,9 @@ std::vector<DiscoveredDevice> select(std::vector<DiscoveredDevice> found,
       const std::string name =
           lower(found[i].info.platform_name + " / " +
                 found[i].info.platform_version + " / " + found[i].info.name);
-      const bool matches =
-          is_index ? std::to_string(i) == term
-                   : !term.empty() &&
-                         name.find(lower(term)) != std::string::npos;
+      const bool matches = is_index ? std::to_string(i) == term
+                                    : !term.empty() && name.find(lower(term)) !=
+                                                           std::string::npos;
       if (matches && !taken[i]) {
         taken[i] = true;
         selected.push_back(found[i]);
@@ -84,7 +84,8 @@ Registry& enumerated() {
     // not hide the devices; config() reports it at first use.
     std::vector<DiscoveredDevice> found =
         select(discover(r.prefixes, r.log),
-               environment("TORCH_OPENCL_DEVICES"), r.log);
+               environment("TORCH_OPENCL_DEVICES"),
+               r.log);
     const std::string forced = environment("TORCH_OPENCL_DEVICE_CLASS");
     for (size_t i = 0; i < found.size(); ++i) {
       DeviceInfo info = std::move(found[i].info);
@@ -93,9 +94,10 @@ Registry& enumerated() {
       } else if (forced == "gpu") {
         info.device_class = DeviceClass::kGpu;
       }
-      r.devices.push_back(std::make_unique<Device>(
-          static_cast<int>(i), found[i].platform, found[i].id,
-          std::move(info)));
+      r.devices.push_back(std::make_unique<Device>(static_cast<int>(i),
+                                                   found[i].platform,
+                                                   found[i].id,
+                                                   std::move(info)));
     }
     r.is_ready.store(true, std::memory_order_release);
   }
@@ -130,7 +132,9 @@ cl_context Device::context() {
   return context_.load();
 }
 
-bool Device::has_context() const { return context_.load() != nullptr; }
+bool Device::has_context() const {
+  return context_.load() != nullptr;
+}
 
 ProgramCache& Device::programs() {
   if (ProgramCache* ready = programs_ready_.load(std::memory_order_acquire)) {
@@ -161,15 +165,17 @@ Device& device(int index) {
         "intel-cmplr-lib-rt` or Debian's package pocl-opencl-icd. `python -m "
         "torch_opencl.diagnose` shows what was looked for.");
   }
-  throw Error("OpenCL error: invalid device ordinal: opencl:" +
-              std::to_string(index) + ", but there " +
-              (count == 1 ? "is 1 device (index 0)"
-                          : "are " + std::to_string(count) +
-                                " devices (indices 0 to " +
-                                std::to_string(count - 1) + ")"));
+  throw Error(
+      "OpenCL error: invalid device ordinal: opencl:" + std::to_string(index) +
+      ", but there " +
+      (count == 1 ? "is 1 device (index 0)"
+                  : "are " + std::to_string(count) + " devices (indices 0 to " +
+                        std::to_string(count - 1) + ")"));
 }
 
-const std::vector<std::string>& discovery_log() { return enumerated().log; }
+const std::vector<std::string>& discovery_log() {
+  return enumerated().log;
+}
 
 void add_driver_prefix(const std::string& prefix) {
   Registry& r = registry();

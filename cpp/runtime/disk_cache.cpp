@@ -23,8 +23,8 @@ constexpr std::array<char, 8> kMagic = {'T', 'O', 'C', 'L', 'B', 'I', 'N', '1'};
 uint64_t hash(const void* data, size_t size, uint64_t seed) {
   uint64_t value = seed;
   for (size_t i = 0; i < size; ++i) {
-    value = (value ^ static_cast<const unsigned char*>(data)[i]) *
-            0x100000001b3ull;
+    value =
+        (value ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3ull;
   }
   return value;
 }
@@ -45,11 +45,12 @@ DiskCache::DiskCache(std::string directory, int64_t limit_bytes)
 
 std::string DiskCache::path_of(const std::string& key) const {
   char name[40];
-  std::snprintf(name, sizeof(name), "%016llx%016llx",
-                static_cast<unsigned long long>(
-                    hash(key.data(), key.size(), kSeed)),
-                static_cast<unsigned long long>(
-                    hash(key.data(), key.size(), ~kSeed)));
+  std::snprintf(
+      name,
+      sizeof(name),
+      "%016llx%016llx",
+      static_cast<unsigned long long>(hash(key.data(), key.size(), kSeed)),
+      static_cast<unsigned long long>(hash(key.data(), key.size(), ~kSeed)));
   return directory_ + "/" + name + ".bin";
 }
 
@@ -109,7 +110,9 @@ void DiskCache::store(const std::string& key,
                                   std::to_string(serial++) + ".tmp";
     std::string body = key;
     body.append(reinterpret_cast<const char*>(payload.data()), payload.size());
-    const Header header{kMagic, key.size(), payload.size(),
+    const Header header{kMagic,
+                        key.size(),
+                        payload.size(),
                         hash(body.data(), body.size(), kSeed)};
     bool is_written = false;
     {
@@ -164,7 +167,8 @@ void DiskCache::evict() noexcept {
     if (total <= limit_bytes_) {
       return;
     }
-    std::sort(entries.begin(), entries.end(),
+    std::sort(entries.begin(),
+              entries.end(),
               [](const Entry& a, const Entry& b) { return a.used < b.used; });
     for (const Entry& entry : entries) {
       if (total <= limit_bytes_) {

@@ -88,7 +88,10 @@ void throw_opencl_error(int code,
 
 void log_opencl_error(int code, const char* call) noexcept {
   if (code != CL_SUCCESS) {
-    std::fprintf(stderr, "torch_opencl: %s failed: %d (%s)\n", call, code,
+    std::fprintf(stderr,
+                 "torch_opencl: %s failed: %d (%s)\n",
+                 call,
+                 code,
                  error_name(code));
   }
 }

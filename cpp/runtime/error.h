@@ -47,11 +47,11 @@ void log_opencl_error(int code, const char* call) noexcept;
 
 // Throws OpenCLError naming the call and the caller's line unless the
 // expression is CL_SUCCESS.
-#define OPENCL_CHECK(expression)                                    \
-  do {                                                              \
-    const int opencl_check_code = (expression);                     \
-    if (opencl_check_code != 0) [[unlikely]] {                      \
-      ::torch_opencl::runtime::throw_opencl_error(                  \
-          opencl_check_code, #expression, __FILE__, __LINE__);      \
-    }                                                               \
+#define OPENCL_CHECK(expression)                               \
+  do {                                                         \
+    const int opencl_check_code = (expression);                \
+    if (opencl_check_code != 0) [[unlikely]] {                 \
+      ::torch_opencl::runtime::throw_opencl_error(             \
+          opencl_check_code, #expression, __FILE__, __LINE__); \
+    }                                                          \
   } while (false)

@@ -27,7 +27,7 @@ inline void bind_bytes(cl_kernel kernel,
 // Plain values are passed with their own size: int32_t <-> int,
 // uint32_t <-> uint, int64_t <-> long, float <-> float.
 template <class T>
-  requires std::is_trivially_copyable_v<T>
+requires std::is_trivially_copyable_v<T>
 void bind_argument(cl_kernel kernel, cl_uint& index, const T& value) {
   static_assert(!std::is_same_v<T, bool>, "kernels take int, not bool");
   bind_bytes(kernel, index, &value, sizeof(T));

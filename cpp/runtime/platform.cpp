@@ -23,8 +23,11 @@ Api& mutable_api() {
 
 // Libraries that Intel's runtime needs beside it and does not find by itself.
 void preload_companions(const fs::path& directory) {
-  for (const char* name : {"libintlc.so.5", "libirng.so", "libimf.so",
-                           "libsvml.so", "libtbb.so.12"}) {
+  for (const char* name : {"libintlc.so.5",
+                           "libirng.so",
+                           "libimf.so",
+                           "libsvml.so",
+                           "libtbb.so.12"}) {
     std::error_code error;
     if (fs::exists(directory / name, error)) {
       dlopen((directory / name).c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -42,9 +45,8 @@ void* open_library(const std::string& path, Log& log) {
 bool resolve_api(void* loader) {
   Api& table = mutable_api();
   bool complete = true;
-#define TORCH_OPENCL_RESOLVE(name)                             \
-  table.name =                                                 \
-      reinterpret_cast<decltype(table.name)>(dlsym(loader, #name)); \
+#define TORCH_OPENCL_RESOLVE(name)                                           \
+  table.name = reinterpret_cast<decltype(table.name)>(dlsym(loader, #name)); \
   complete = complete && table.name != nullptr;
   TORCH_OPENCL_FOR_EACH_FUNCTION(TORCH_OPENCL_RESOLVE)
 #undef TORCH_OPENCL_RESOLVE
@@ -80,7 +82,8 @@ std::string icd_library(const fs::path& icd, const std::string& prefix) {
   std::ifstream file(icd);
   std::string line;
   std::getline(file, line);
-  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) {
+  while (!line.empty() &&
+         std::isspace(static_cast<unsigned char>(line.back()))) {
     line.pop_back();
   }
   const fs::path named(line);
@@ -159,9 +162,8 @@ DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.platform_name = text_of(platform, CL_PLATFORM_NAME);
   info.platform_version = text_of(platform, CL_PLATFORM_VERSION);
   info.type = value_of<cl_device_type>(device, CL_DEVICE_TYPE);
-  info.device_class = (info.type & CL_DEVICE_TYPE_CPU) != 0
-                          ? DeviceClass::kCpu
-                          : DeviceClass::kGpu;
+  info.device_class = (info.type & CL_DEVICE_TYPE_CPU) != 0 ? DeviceClass::kCpu
+                                                            : DeviceClass::kGpu;
   info.compute_units = value_of<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS);
   info.clock_mhz = value_of<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY);
   info.global_memory = value_of<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE);
@@ -218,8 +220,8 @@ void add_devices(cl_platform_id platform,
     }
   }
   cl_uint count = 0;
-  const cl_int code = api().clGetDeviceIDs(
-      platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count);
+  const cl_int code =
+      api().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count);
   if (code != CL_SUCCESS || count == 0) {
     log.push_back(name + ": no devices" +
                   (code != CL_SUCCESS
@@ -228,8 +230,8 @@ void add_devices(cl_platform_id platform,
     return;
   }
   std::vector<cl_device_id> ids(count);
-  api().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, ids.data(),
-                       nullptr);
+  api().clGetDeviceIDs(
+      platform, CL_DEVICE_TYPE_ALL, count, ids.data(), nullptr);
   for (const cl_device_id id : ids) {
     DeviceInfo info = describe(platform, id);
     info.library = library;
@@ -273,7 +275,8 @@ void discover_all(const std::vector<std::string>& prefixes,
       }
     }
   }
-  std::stable_sort(devices.begin(), devices.end(),
+  std::stable_sort(devices.begin(),
+                   devices.end(),
                    [](const DiscoveredDevice& a, const DiscoveredDevice& b) {
                      return rank(a.info) < rank(b.info);
                    });
@@ -289,9 +292,13 @@ std::atomic<bool> started_threads{false};
 
 }  // namespace
 
-bool discovery_started_threads() noexcept { return started_threads.load(); }
+bool discovery_started_threads() noexcept {
+  return started_threads.load();
+}
 
-const Api& api() { return mutable_api(); }
+const Api& api() {
+  return mutable_api();
+}
 
 std::vector<DiscoveredDevice> discover(const std::vector<std::string>& prefixes,
                                        Log& log) noexcept {

@@ -29,10 +29,10 @@ struct Key {
   bool operator==(const Key& other) const {
     return source == other.source && kernel_name == other.kernel_name &&
            count == other.count &&
-           std::equal(names.begin(), names.begin() + count,
-                      other.names.begin()) &&
-           std::equal(values.begin(), values.begin() + count,
-                      other.values.begin());
+           std::equal(
+               names.begin(), names.begin() + count, other.names.begin()) &&
+           std::equal(
+               values.begin(), values.begin() + count, other.values.begin());
   }
 };
 
@@ -54,11 +54,11 @@ struct KeyHash {
 
 std::string build_log(cl_program program, cl_device_id device) {
   size_t size = 0;
-  api().clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0,
-                              nullptr, &size);
+  api().clGetProgramBuildInfo(
+      program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
   std::string log(size, '\0');
-  api().clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size,
-                              log.data(), nullptr);
+  api().clGetProgramBuildInfo(
+      program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
   return log.c_str();
 }
 
@@ -153,8 +153,9 @@ cl_program ProgramCache::Impl::from_binary(const std::string& key,
     program = api().clCreateProgramWithBinary(
         device.context(), 1, &id, &size, &bytes, &status, &code);
     if (code == CL_SUCCESS && status == CL_SUCCESS &&
-        api().clBuildProgram(program, 1, &id, all_options.c_str(), nullptr,
-                             nullptr) == CL_SUCCESS) {
+        api().clBuildProgram(
+            program, 1, &id, all_options.c_str(), nullptr, nullptr) ==
+            CL_SUCCESS) {
       ++statistics.loaded;
       return program;
     }
@@ -173,15 +174,17 @@ cl_program ProgramCache::Impl::from_binary(const std::string& key,
 void ProgramCache::Impl::store_binary(const std::string& key,
                                       cl_program program) {
   size_t size = 0;
-  if (api().clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(size),
-                             &size, nullptr) != CL_SUCCESS ||
+  if (api().clGetProgramInfo(
+          program, CL_PROGRAM_BINARY_SIZES, sizeof(size), &size, nullptr) !=
+          CL_SUCCESS ||
       size == 0) {
     return;
   }
   std::vector<unsigned char> binary(size);
   unsigned char* bytes = binary.data();
-  if (api().clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(bytes),
-                             &bytes, nullptr) == CL_SUCCESS) {
+  if (api().clGetProgramInfo(
+          program, CL_PROGRAM_BINARIES, sizeof(bytes), &bytes, nullptr) ==
+      CL_SUCCESS) {
     disk.store(key, binary);
   }
 }
@@ -193,13 +196,12 @@ void ProgramCache::Impl::fail(int code,
                               cl_program program) {
   const std::string log = build_log(program, device.id());
   api().clReleaseProgram(program);
-  throw BuildError("Building the OpenCL kernel '" + name + "' for " +
-                   device.info().name + " (" + device.info().platform_name +
-                   ", driver " + device.info().driver_version +
-                   ") failed: " + std::to_string(code) + " (" +
-                   error_name(code) + ")\noptions: " + all_options +
-                   "\ncompiler log:\n" + log + "\nsource:\n" +
-                   source_excerpt(text, log));
+  throw BuildError(
+      "Building the OpenCL kernel '" + name + "' for " + device.info().name +
+      " (" + device.info().platform_name + ", driver " +
+      device.info().driver_version + ") failed: " + std::to_string(code) +
+      " (" + error_name(code) + ")\noptions: " + all_options +
+      "\ncompiler log:\n" + log + "\nsource:\n" + source_excerpt(text, log));
 }
 
 cl_program ProgramCache::Impl::build(const std::string& name,
@@ -209,8 +211,8 @@ cl_program ProgramCache::Impl::build(const std::string& name,
   const int64_t debug = config().debug;
   if (cl_program program = from_binary(key, all_options)) {
     if (debug >= 3) {
-      std::fprintf(stderr, "torch_opencl: %s from the disk cache\n",
-                   name.c_str());
+      std::fprintf(
+          stderr, "torch_opencl: %s from the disk cache\n", name.c_str());
     }
     return program;
   }
@@ -223,22 +225,25 @@ cl_program ProgramCache::Impl::build(const std::string& name,
       device.context(), 1, &source, &size, &code);
   OPENCL_CHECK(code);
   if (debug >= 4) {
-    std::fprintf(stderr, "torch_opencl: source of %s:\n%s\n", name.c_str(),
-                 source);
+    std::fprintf(
+        stderr, "torch_opencl: source of %s:\n%s\n", name.c_str(), source);
   }
-  code = api().clBuildProgram(program, 1, &id, all_options.c_str(), nullptr,
-                              nullptr);
+  code = api().clBuildProgram(
+      program, 1, &id, all_options.c_str(), nullptr, nullptr);
   if (code != CL_SUCCESS) {
     fail(code, name, text, all_options, program);
   }
-  const double seconds = std::chrono::duration<double>(
-                             std::chrono::steady_clock::now() - start)
-                             .count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
   ++statistics.built;
   statistics.build_seconds += seconds;
   if (debug >= 3) {
-    std::fprintf(stderr, "torch_opencl: built %s in %.0f ms: %s\n",
-                 name.c_str(), seconds * 1e3, all_options.c_str());
+    std::fprintf(stderr,
+                 "torch_opencl: built %s in %.0f ms: %s\n",
+                 name.c_str(),
+                 seconds * 1e3,
+                 all_options.c_str());
   }
   if (debug >= 4) {
     std::fprintf(stderr, "%s\n", build_log(program, id).c_str());
@@ -265,9 +270,9 @@ Kernel& ProgramCache::Impl::kernel_of(const std::string& name,
     cl_int code = CL_SUCCESS;
     cl_kernel handle = api().clCreateKernel(program, kernel_name, &code);
     if (code != CL_SUCCESS) {
-      throw OpenCLError(code, "The OpenCL program '" + name +
-                                  "' has no kernel '" + kernel_name + "': " +
-                                  error_name(code));
+      throw OpenCLError(code,
+                        "The OpenCL program '" + name + "' has no kernel '" +
+                            kernel_name + "': " + error_name(code));
     }
     std::unique_ptr<std::string>& stored = names[name + ":" + kernel_name];
     if (stored == nullptr) {

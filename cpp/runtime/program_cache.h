@@ -60,9 +60,9 @@ class ProgramCache {
                         const std::string& options = "");
 
   struct Statistics {
-    int64_t built = 0;        // compiled from source
-    int64_t loaded = 0;       // from the disk cache
-    int64_t damaged = 0;      // disk entries thrown away and rebuilt
+    int64_t built = 0;    // compiled from source
+    int64_t loaded = 0;   // from the disk cache
+    int64_t damaged = 0;  // disk entries thrown away and rebuilt
     double build_seconds = 0;
   };
   Statistics statistics() const;

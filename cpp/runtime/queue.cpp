@@ -27,8 +27,11 @@ Event::~Event() {
 
 bool Event::query() const {
   cl_int status = CL_COMPLETE;
-  OPENCL_CHECK(api().clGetEventInfo(handle_, CL_EVENT_COMMAND_EXECUTION_STATUS,
-                                    sizeof(status), &status, nullptr));
+  OPENCL_CHECK(api().clGetEventInfo(handle_,
+                                    CL_EVENT_COMMAND_EXECUTION_STATUS,
+                                    sizeof(status),
+                                    &status,
+                                    nullptr));
   if (status < 0) {
     throw_opencl_error(status, "an enqueued command", __FILE__, __LINE__);
   }
@@ -90,16 +93,25 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
   }
   recent_[launch_count_.fetch_add(1) % recent_.size()] = kernel.name;
   ++enqueue_count_;
-  const cl_int code = api().clEnqueueNDRangeKernel(
-      handle_, kernel.handle, range.dimensions, nullptr, range.global.data(),
-      range.local.data(), 0, nullptr, nullptr);
+  const cl_int code = api().clEnqueueNDRangeKernel(handle_,
+                                                   kernel.handle,
+                                                   range.dimensions,
+                                                   nullptr,
+                                                   range.global.data(),
+                                                   range.local.data(),
+                                                   0,
+                                                   nullptr,
+                                                   nullptr);
   if (code != CL_SUCCESS) [[unlikely]] {
     throw_failed(code, "clEnqueueNDRangeKernel");
   }
   const Config& settings = config();
   if (settings.debug >= 2) [[unlikely]] {
-    std::fprintf(stderr, "torch_opencl: launch %s (%zu, %zu, %zu)\n",
-                 kernel.name, range.global[0], range.global[1],
+    std::fprintf(stderr,
+                 "torch_opencl: launch %s (%zu, %zu, %zu)\n",
+                 kernel.name,
+                 range.global[0],
+                 range.global[1],
                  range.global[2]);
   }
   if (settings.sync) [[unlikely]] {
@@ -117,9 +129,15 @@ void Queue::copy(cl_mem source,
     return;
   }
   ++enqueue_count_;
-  const cl_int code = api().clEnqueueCopyBuffer(
-      handle_, source, destination, source_offset, destination_offset, bytes,
-      0, nullptr, nullptr);
+  const cl_int code = api().clEnqueueCopyBuffer(handle_,
+                                                source,
+                                                destination,
+                                                source_offset,
+                                                destination_offset,
+                                                bytes,
+                                                0,
+                                                nullptr,
+                                                nullptr);
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueCopyBuffer");
   }
@@ -134,27 +152,36 @@ void Queue::fill(cl_mem memory,
     return;
   }
   ++enqueue_count_;
-  const cl_int code =
-      api().clEnqueueFillBuffer(handle_, memory, pattern, pattern_bytes,
-                                offset, bytes, 0, nullptr, nullptr);
+  const cl_int code = api().clEnqueueFillBuffer(handle_,
+                                                memory,
+                                                pattern,
+                                                pattern_bytes,
+                                                offset,
+                                                bytes,
+                                                0,
+                                                nullptr,
+                                                nullptr);
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueFillBuffer");
   }
 }
 
-void Queue::read(cl_mem memory,
-                 size_t offset,
-                 void* host,
-                 size_t bytes,
-                 bool blocking) {
+void Queue::read(
+    cl_mem memory, size_t offset, void* host, size_t bytes, bool blocking) {
   if (memory == nullptr || bytes == 0) {
     return;
   }
   wait_count_ += blocking ? 1 : 0;
   ++enqueue_count_;
-  const cl_int code = api().clEnqueueReadBuffer(
-      handle_, memory, blocking ? CL_TRUE : CL_FALSE, offset, bytes, host, 0,
-      nullptr, nullptr);
+  const cl_int code = api().clEnqueueReadBuffer(handle_,
+                                                memory,
+                                                blocking ? CL_TRUE : CL_FALSE,
+                                                offset,
+                                                bytes,
+                                                host,
+                                                0,
+                                                nullptr,
+                                                nullptr);
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueReadBuffer");
   }
@@ -170,9 +197,15 @@ void Queue::write(cl_mem memory,
   }
   wait_count_ += blocking ? 1 : 0;
   ++enqueue_count_;
-  const cl_int code = api().clEnqueueWriteBuffer(
-      handle_, memory, blocking ? CL_TRUE : CL_FALSE, offset, bytes, host, 0,
-      nullptr, nullptr);
+  const cl_int code = api().clEnqueueWriteBuffer(handle_,
+                                                 memory,
+                                                 blocking ? CL_TRUE : CL_FALSE,
+                                                 offset,
+                                                 bytes,
+                                                 host,
+                                                 0,
+                                                 nullptr,
+                                                 nullptr);
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueWriteBuffer");
   }

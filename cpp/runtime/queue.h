@@ -38,7 +38,7 @@ class Event {
 
   explicit operator bool() const { return handle_ != nullptr; }
   cl_event handle() const { return handle_; }
-  bool query() const;      // true once complete; throws if it failed
+  bool query() const;  // true once complete; throws if it failed
   void synchronize() const;
   // Device time at completion, nanoseconds; needs a finished event.
   uint64_t completed_at() const;
@@ -62,18 +62,27 @@ class Queue {
   void launch(Kernel& kernel, const NDRange& range);
 
   // Byte offsets. A null memory or zero bytes is a no-op.
-  void copy(cl_mem source, size_t source_offset, cl_mem destination,
-            size_t destination_offset, size_t bytes);
-  void fill(cl_mem memory, const void* pattern, size_t pattern_bytes,
-            size_t offset, size_t bytes);
-  void read(cl_mem memory, size_t offset, void* host, size_t bytes,
-            bool blocking);
-  void write(cl_mem memory, size_t offset, const void* host, size_t bytes,
+  void copy(cl_mem source,
+            size_t source_offset,
+            cl_mem destination,
+            size_t destination_offset,
+            size_t bytes);
+  void fill(cl_mem memory,
+            const void* pattern,
+            size_t pattern_bytes,
+            size_t offset,
+            size_t bytes);
+  void read(
+      cl_mem memory, size_t offset, void* host, size_t bytes, bool blocking);
+  void write(cl_mem memory,
+             size_t offset,
+             const void* host,
+             size_t bytes,
              bool blocking);
 
-  Event record();                  // a marker after everything enqueued so far
-  void wait(const Event& event);   // later commands wait for the event
-  bool query();                    // true when everything has completed
+  Event record();                 // a marker after everything enqueued so far
+  void wait(const Event& event);  // later commands wait for the event
+  bool query();                   // true when everything has completed
   void flush();
   // Waits; a failed command surfaces here with the names of the kernels
   // launched last.

@@ -119,4 +119,6 @@ def check(
 
 
 def _round(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return move(move(tensor, torch.device("cpu"), dtype), torch.device("cpu"), tensor.dtype)
+    return move(
+        move(tensor, torch.device("cpu"), dtype), torch.device("cpu"), tensor.dtype
+    )

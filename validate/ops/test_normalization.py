@@ -89,9 +89,7 @@ def test_batch_norm_without_parameters(device):
     x = torch.randn(4, 5, 6, 7)
     check(_batch_norm(True), [x], device)
     check(_batch_norm(True), [x, torch.randn(5)], device)
-    check(
-        lambda x, bias: _batch_norm(True)(x, None, bias), [x, torch.randn(5)], device
-    )
+    check(lambda x, bias: _batch_norm(True)(x, None, bias), [x, torch.randn(5)], device)
     check(
         lambda x, m, v: _batch_norm(True)(x, None, None, m, v),
         [x, *_params(5)[:2]],
@@ -109,7 +107,12 @@ def test_batch_norm_accuracy(device, layout):
     """A mean far from zero does not cancel the variance."""
     x = layout(torch.randn(4, 17, 64, 64) + 3000)
     check(_batch_norm(True), [x, *_params(17)], device)
-    check(_batch_norm(True), [layout(torch.full((2, 3, 9, 9), 7.0))], device, backward=False)
+    check(
+        _batch_norm(True),
+        [layout(torch.full((2, 3, 9, 9), 7.0))],
+        device,
+        backward=False,
+    )
 
 
 @pytest.mark.parametrize("mask", range(8))
@@ -258,7 +261,9 @@ def test_layer_norm_without_parameters(device):
     check(lambda x, b: F.layer_norm(x, (50,), None, b), [x, param], device)
     check(lambda x: F.layer_norm(x + 5000, (50,)), [x], device)
     for size in ((0, 50), (3, 0)):
-        check(lambda x, size=size: F.layer_norm(x, size[1:]), [torch.randn(size)], device)
+        check(
+            lambda x, size=size: F.layer_norm(x, size[1:]), [torch.randn(size)], device
+        )
 
 
 def test_layer_norm_statistics(device):
@@ -274,7 +279,9 @@ def test_layer_norm_statistics(device):
 def test_layer_norm_half_with_float_parameters(device):
     x = torch.randn(9, 77).half()
     params = [torch.randn(77), torch.randn(77)]
-    result = torch.native_layer_norm(x.to(device), (77,), *[p.to(device) for p in params], 1e-5)
+    result = torch.native_layer_norm(
+        x.to(device), (77,), *[p.to(device) for p in params], 1e-5
+    )
     expected = torch.native_layer_norm(x, (77,), *params, 1e-5)
     for ours, cpus in zip(result, expected, strict=True):
         assert ours.dtype == cpus.dtype
@@ -314,7 +321,11 @@ def test_group_norm_dtypes(device, dtype):
 
 def test_instance_norm(device):
     x = torch.randn(3, 5, 9, 9)
-    check(lambda x, w, b: F.instance_norm(x, None, None, w, b), [x, torch.randn(5), torch.randn(5)], device)
+    check(
+        lambda x, w, b: F.instance_norm(x, None, None, w, b),
+        [x, torch.randn(5), torch.randn(5)],
+        device,
+    )
 
 
 @pytest.mark.parametrize(

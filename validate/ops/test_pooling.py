@@ -79,9 +79,7 @@ def test_max_pool2d_special_values(device, layout):
     x[0, 2] = -float("inf")
     x[0, 3, 1, 1] = float("inf")
     x[0, 4] = 1.0  # equal maxima: the first wins
-    check(
-        lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), [layout(x)], device
-    )
+    check(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), [layout(x)], device)
 
 
 @pytest.mark.parametrize("op", ["max", "avg"])

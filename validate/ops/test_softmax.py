@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from against_cpu import FLOATS, channels_last, check, contiguous, offset, strided, transposed
+from against_cpu import (
+    FLOATS,
+    channels_last,
+    check,
+    contiguous,
+    offset,
+    strided,
+    transposed,
+)
 
 OPS = [F.softmax, F.log_softmax]
 # Around a vector's 16 lanes, the shortest row of a work-group (48), its

@@ -25,7 +25,9 @@ def run_python(code: str, **environment: str) -> str:
     return process.stdout
 
 
-def run_script(code: str, device: torch.device | None = None, **environment: str) -> str:
+def run_script(
+    code: str, device: torch.device | None = None, **environment: str
+) -> str:
     """The same with torch and torch_opencl imported; DEVICE is the name of
     ``device``."""
     prologue = f"import torch\nimport torch_opencl\nDEVICE = {str(device)!r}\n"

@@ -186,7 +186,9 @@ def test_memory_summary_is_a_table(device):
     del x
 
 
-sizes = st.one_of(st.integers(1, 4 * KIB), st.integers(4 * KIB, MIB), st.integers(MIB, 12 * MIB))
+sizes = st.one_of(
+    st.integers(1, 4 * KIB), st.integers(4 * KIB, MIB), st.integers(MIB, 12 * MIB)
+)
 actions = st.lists(
     st.one_of(
         st.tuples(st.just("allocate"), sizes, st.booleans()),

@@ -49,7 +49,10 @@ def test_pinned_memory_is_cached(device):
 def test_data_loader(device, workers):
     inputs, targets = torch.randn(37, 5), torch.arange(37)
     loader = DataLoader(
-        TensorDataset(inputs, targets), batch_size=8, num_workers=workers, pin_memory=True
+        TensorDataset(inputs, targets),
+        batch_size=8,
+        num_workers=workers,
+        pin_memory=True,
     )
     torch.ones(1, device=device)  # the workers are forked from a user of devices
     received = []

@@ -66,7 +66,8 @@ def _lazy_init() -> None:
                 except Exception as error:
                     raise RuntimeError(
                         f"opencl call failed lazily at initialization with error: "
-                        f"{error}\n\nopencl call was originally invoked at:\n\n" + "".join(stack)
+                        f"{error}\n\nopencl call was originally invoked at:\n\n"
+                        + "".join(stack)
                     ) from error
         finally:
             _initializing.value = False

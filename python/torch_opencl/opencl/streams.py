@@ -92,7 +92,9 @@ def current_stream(device: Device = None) -> Stream:
 def default_stream(device: Device = None) -> Stream:
     """The stream that work goes to unless another one is made current."""
     here = current_stream(device)
-    return Stream(stream_id=0, device_index=here.device_index, device_type=here.device_type)
+    return Stream(
+        stream_id=0, device_index=here.device_index, device_type=here.device_type
+    )
 
 
 def set_stream(stream: torch.Stream | None) -> None:
