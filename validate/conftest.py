@@ -7,7 +7,7 @@
 reads once, hence two runs. Everything in validate/ops is a kernel test; mark
 tests elsewhere with `gpu_class`.
 
-    TORCH_OPENCL_TEST=pocl,intel    devices whose platform or name contains one of
+    TORCH_OPENCL_TEST=pocl,intel    devices whose platform, name or version has one of
                                     these; "cpu" stands for torch's own CPU device
     TORCH_OPENCL_TEST_SEED=7        seed of this run, printed at its start
     --full                          everything, not a slice chosen by the seed
@@ -63,7 +63,8 @@ def _platform_and_name(index: int) -> str:
     import torch
 
     properties = torch.opencl.get_device_properties(index)
-    return f"{properties.platform} {properties.name}"
+    # "PoCL" stands in its platform's version only
+    return f"{properties.platform} {properties.name} {properties.platform_version}"
 
 
 def _selected_devices() -> dict[str, str]:

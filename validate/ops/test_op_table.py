@@ -37,12 +37,17 @@ _SAMPLES = 5
 _SHARE = 4
 _SHARE_OF_GPU_CLASS = 8
 
+_BESSEL_REASON = "torch's CPU is 4e-7 off beyond 5; test_math.py judges these by mpmath"
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 # op and dtypes: why the device differs from the CPU.
 _EXCEPTIONS = {
     ("polygamma", _INTEGERS): "the CPU's value at a pole is what rounding leaves of "
     "infinity",
+    ("special.bessel_j0", (torch.float64,)): _BESSEL_REASON,
+    ("special.bessel_j1", (torch.float64,)): _BESSEL_REASON,
+    ("special.bessel_y0", (torch.float64,)): _BESSEL_REASON,
+    ("special.bessel_y1", (torch.float64,)): _BESSEL_REASON,
 }
 
 
