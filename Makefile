@@ -1,5 +1,5 @@
 # `make validate` and `make test` are all a fresh machine needs.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHON ?= $(or $(shell command -v python3.11),python3)
 VENV ?= .venv
 JOBS ?= auto
 PYTEST_ARGS ?=

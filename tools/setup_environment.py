@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tomllib
 from pathlib import Path
 
 from build_requirements import TORCH, missing_build_tools
@@ -102,6 +101,10 @@ def main() -> None:
     parser.add_argument("--venv", type=Path, required=True)
     parser.add_argument("--only", choices=["build", "lint"])
     arguments = parser.parse_args()
+    if sys.version_info < (3, 11):  # noqa: UP036  # any python3 may run this
+        raise SystemExit(f"Python 3.11 is needed; {sys.executable} is {sys.version}")
+    import tomllib
+
     with open(ROOT / "pyproject.toml", "rb") as file:
         pyproject = tomllib.load(file)
     project = pyproject["project"]
