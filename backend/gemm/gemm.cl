@@ -4,7 +4,8 @@
 // registers (COLUMNS / 16 vectors a row), with neither local memory nor
 // barriers. gpu-class: a work-group of 16 x 16 computes 64 x 64 outputs, 4 x 4
 // a work-item, from tiles staged in local memory. Sums run over k in order, so
-// results are the same at every run.
+// results are the same at every run; every SUM_BLOCK products they are added to
+// a total, which keeps the error of long sums (weight gradients) small.
 
 #include "types.clh"
 #include "panels.clh"
@@ -18,6 +19,10 @@
       LEVELS(column), const index_t batch_stride,                             \
       const index_t self_row_stride, const index_t self_column_stride,        \
       const index_t self_batch_stride, const compute_t alpha, const compute_t beta
+
+#ifndef SUM_BLOCK
+#define SUM_BLOCK 256  // a multiple of STEP
+#endif
 
 #ifndef IS_GPU
 #define VECTORS (COLUMNS / 16)
@@ -34,31 +39,44 @@ void gemm_cpu(GEMM_PARAMETERS) {
   global storage_t *target = POINTER(out) + batch * batch_stride;
   const global storage_t *base = POINTER(self) + batch * self_batch_stride;
 
-  VECTOR sums[ROWS][VECTORS];
+  compute_t totals[ROWS][COLUMNS];
+  int k = 0;
+  do {
+    VECTOR sums[ROWS][VECTORS];
 #pragma unroll
-  for (int i = 0; i < ROWS; ++i) {
+    for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
-    for (int j = 0; j < VECTORS; ++j) {
-      sums[i][j] = 0;
+      for (int j = 0; j < VECTORS; ++j) {
+        sums[i][j] = 0;
+      }
     }
-  }
-  for (int k = 0; k < depth; ++k) {
-    VECTOR line[VECTORS];
+    const int is_first = k == 0;
+    for (const int end = min(depth, k + SUM_BLOCK); k < end; ++k) {
+      VECTOR line[VECTORS];
 #pragma unroll
-    for (int j = 0; j < VECTORS; ++j) {
-      line[j] = vload16(j, b);
+      for (int j = 0; j < VECTORS; ++j) {
+        line[j] = vload16(j, b);
+      }
+#pragma unroll
+      for (int i = 0; i < ROWS; ++i) {
+        const VECTOR factor = a[i];
+#pragma unroll
+        for (int j = 0; j < VECTORS; ++j) {
+          sums[i][j] = fma(factor, line[j], sums[i][j]);
+        }
+      }
+      a += ROWS;
+      b += COLUMNS;
     }
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-      const VECTOR factor = a[i];
 #pragma unroll
       for (int j = 0; j < VECTORS; ++j) {
-        sums[i][j] = fma(factor, line[j], sums[i][j]);
+        const VECTOR before = is_first ? (VECTOR)0 : vload16(j, totals[i]);
+        vstore16(before + sums[i][j], j, totals[i]);
       }
     }
-    a += ROWS;
-    b += COLUMNS;
-  }
+  } while (k < depth);
 
   const int first_column = column_tile * COLUMNS;
   const int width = min(COLUMNS, columns - first_column);
@@ -69,19 +87,14 @@ void gemm_cpu(GEMM_PARAMETERS) {
   for (int i = 0; i < ROWS; ++i) {
     const int row = row_tile * ROWS + i;
     if (row < rows) {
-      compute_t values[COLUMNS];
-#pragma unroll
-      for (int j = 0; j < VECTORS; ++j) {
-        vstore16(sums[i][j], j, values);
-      }
       if (is_dense) {
         const index_t line_at = row * row_stride + first_at;
         for (int l = 0; l < width; ++l) {
-          WRITE(values[l], row, first_column + l, line_at + l)
+          WRITE(totals[i][l], row, first_column + l, line_at + l)
         }
       } else {
         for (int l = 0; l < width; ++l) {
-          WRITE(values[l], row, first_column + l,
+          WRITE(totals[i][l], row, first_column + l,
                 row * row_stride + LEVEL_OFFSET(column, first_column + l))
         }
       }
@@ -114,12 +127,21 @@ void gemm_gpu(GEMM_PARAMETERS) {
   const global storage_t *base = POINTER(self) + batch * self_batch_stride;
 
   compute_t sums[4][4];
+  compute_t totals[4][4];
   for (int i = 0; i < 4; ++i) {
     for (int j = 0; j < 4; ++j) {
-      sums[i][j] = 0;
+      sums[i][j] = totals[i][j] = 0;
     }
   }
   for (int start = 0; start < depth; start += STEP) {
+    if (start % SUM_BLOCK == 0) {
+      for (int i = 0; i < 4; ++i) {
+        for (int j = 0; j < 4; ++j) {
+          totals[i][j] += sums[i][j];
+          sums[i][j] = 0;
+        }
+      }
+    }
     for (int e = lane; e < STEP * TILE; e += 256) {
       const int k = start + e / TILE;
       left_tile[e / TILE][e % TILE] = k < depth ? a[(size_t)k * TILE + e % TILE] : 0;
@@ -146,7 +168,7 @@ void gemm_gpu(GEMM_PARAMETERS) {
     for (int j = 0; j < 4; ++j) {
       const int column = column_tile * TILE + x + j * 16;
       if (row < rows && column < columns) {
-        WRITE(sums[i][j], row, column,
+        WRITE(totals[i][j] + sums[i][j], row, column,
               row * row_stride + LEVEL_OFFSET(column, column))
       }
     }

@@ -137,6 +137,8 @@ void gemm(const Tensor& left,
           const Scalar& beta,
           const Scalar& alpha,
           const Tensor& out) {
+  TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool,
+                              "\"gemm\" not implemented for 'Bool'");
   if (out.numel() == 0) {
     return;
   }
@@ -164,8 +166,21 @@ void gemm_2d(const Tensor& left,
        out.unsqueeze(0));
 }
 
+void check_batch_dtypes(const Tensor& expected, const Tensor& found) {
+  TORCH_CHECK(expected.dtype() == found.dtype(),
+              "expected scalar type ",
+              expected.scalar_type(),
+              " but found ",
+              found.scalar_type());
+}
+
 struct mm_out : at::meta::structured_mm {
   void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) {
+    TORCH_CHECK(self.dtype() == mat2.dtype(),
+                "expected m1 and m2 to have the same dtype, but got: ",
+                self.dtype(),
+                " != ",
+                mat2.dtype());
     gemm_2d(self, mat2, out, 0, 1, out);
   }
 };
@@ -177,12 +192,19 @@ struct addmm_out : at::meta::structured_addmm {
             const Scalar& beta,
             const Scalar& alpha,
             const Tensor& out) {
+    TORCH_CHECK(mat1.dtype() == mat2.dtype() && self.dtype() == mat2.dtype(),
+                mat1.dtype() == mat2.dtype() ? "self" : "mat1",
+                " and mat2 must have the same dtype, but got ",
+                (mat1.dtype() == mat2.dtype() ? self : mat1).scalar_type(),
+                " and ",
+                mat2.scalar_type());
     gemm_2d(mat1, mat2, self.expand(out.sizes()), beta, alpha, out);
   }
 };
 
 struct bmm_out : at::meta::structured_bmm {
   void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) {
+    check_batch_dtypes(self, mat2);
     gemm(self, mat2, out, 0, 1, out);
   }
 };
@@ -194,6 +216,8 @@ struct baddbmm_out : at::meta::structured_baddbmm {
             const Scalar& beta,
             const Scalar& alpha,
             const Tensor& out) {
+    check_batch_dtypes(batch1, batch2);
+    check_batch_dtypes(batch1, self);
     gemm(batch1, batch2, self.expand(out.sizes()), beta, alpha, out);
   }
 };
@@ -215,6 +239,8 @@ struct addmv_out : at::meta::structured_addmv {
 };
 
 Tensor dot(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
+                              "\"dot\" not implemented for 'Bool'");
   TORCH_CHECK(self.dim() == 1 && other.dim() == 1,
               "1D tensors expected, but got ",
               self.dim(),
