@@ -45,12 +45,6 @@ Tensor slice(const Tensor& tensor, int64_t first, int64_t count) {
   return tensor.narrow(0, first, count);
 }
 
-// Positions of an output must follow each other at one stride.
-bool has_pixel_stride(const Tensor& t) {
-  return (t.size(3) == 1 || t.stride(3) == t.size(4) * t.stride(4)) &&
-         (t.size(2) == 1 || t.stride(2) == t.size(3) * t.size(4) * t.stride(4));
-}
-
 // The right operand: columns of `input`, with pixels or taps as its rows.
 Tensor pack_columns(const ConvolutionProblem& p,
                     const Tensor& input,
@@ -95,6 +89,12 @@ Tensor pack_columns(const ConvolutionProblem& p,
 }
 
 }  // namespace
+
+bool has_pixel_stride(const Tensor& t) {
+  return (t.size(3) == 1 || t.stride(3) == t.size(4) * t.stride(4)) &&
+         (t.size(2) == 1 ||
+          t.stride(2) == t.size(3) * t.size(4) * t.stride(4));
+}
 
 void columns_forward(const ConvolutionProblem& p,
                      const ConvolutionArguments& a) {

@@ -23,12 +23,18 @@ constexpr bool (*kAlways)(const ConvolutionProblem&,
     [](const ConvolutionProblem&, const runtime::DeviceInfo&) { return true; };
 
 constexpr ConvolutionSolver kForward[] = {
+    {"depthwise", is_depthwise, depthwise_forward},
+    {"single_tap", is_single_tap, single_tap_forward},
     {"columns", kAlways, columns_forward},
 };
 constexpr ConvolutionSolver kBackwardData[] = {
+    {"depthwise", is_depthwise, depthwise_backward_data},
+    {"single_tap", is_single_tap, single_tap_backward_data},
     {"columns", kAlways, columns_backward_data},
 };
 constexpr ConvolutionSolver kBackwardWeight[] = {
+    {"depthwise", is_depthwise, depthwise_backward_weight},
+    {"single_tap", is_single_tap, single_tap_backward_weight},
     {"columns", kAlways, columns_backward_weight},
 };
 

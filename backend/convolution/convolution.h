@@ -61,4 +61,25 @@ void columns_backward_data(const ConvolutionProblem&,
 void columns_backward_weight(const ConvolutionProblem&,
                              const ConvolutionArguments&);
 
+// Kernels of one tap, undilated: a matrix product of the tensors themselves.
+bool is_single_tap(const ConvolutionProblem&, const runtime::DeviceInfo&);
+void single_tap_forward(const ConvolutionProblem&,
+                        const ConvolutionArguments&);
+void single_tap_backward_data(const ConvolutionProblem&,
+                              const ConvolutionArguments&);
+void single_tap_backward_weight(const ConvolutionProblem&,
+                                const ConvolutionArguments&);
+
+// Every output channel reads one input channel, in two dimensions.
+bool is_depthwise(const ConvolutionProblem&, const runtime::DeviceInfo&);
+void depthwise_forward(const ConvolutionProblem&, const ConvolutionArguments&);
+void depthwise_backward_data(const ConvolutionProblem&,
+                             const ConvolutionArguments&);
+void depthwise_backward_weight(const ConvolutionProblem&,
+                               const ConvolutionArguments&);
+
+// True where an image's positions follow each other at one stride, that of the
+// last dimension.
+bool has_pixel_stride(const at::Tensor& tensor);
+
 }  // namespace torch_opencl::ops

@@ -1,0 +1,178 @@
+// Depthwise convolution in two dimensions: output channel c reads one input
+// channel only.
+//
+// Forward and its adjoint are one sum. With `source` spread by `up` (zeros
+// between its elements), an output at position i is the sum over taps k of
+//   weight[k] * spread(i * down - padding + k * dilation).
+// Forward: up = 1, down = stride. Adjoint: up = stride, down = 1, the weight's
+// taps reversed (through its strides). Output channel c sums `sources` source
+// channels, starting with c / sharing * sources.
+//
+// cpu-class: depthwise_rows has its LANES along a row, for images whose rows
+// are dense, and reads what crosses the border from a padded copy of the row's
+// part; depthwise_channels has them along the channels, for channels_last.
+// gpu-class: one output a work-item. Nothing is reduced across work-items but
+// in the weight's gradient, where each writes partial sums of its own.
+
+#include "types.clh"
+#include "lanes.clh"
+#include "depthwise.clh"
+
+// Pairs are (h, w); strides are (n, c, h, w); the weight's are (first element,
+// channel, h, w).
+#define DEPTHWISE_PARAMETERS                                                  \
+  CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),           \
+      CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out),                  \
+      const int channels, const int sources, const int sharing,               \
+      const int2 source_size, const int2 out_size, const int2 kernel_size,    \
+      const int2 up, const int2 down, const int2 padding, const int2 dilation, \
+      const int4 source_stride, const int4 weight_stride,                     \
+      const int4 out_stride, const int bias_stride, const int has_bias
+
+#if LANES > 1
+
+// One work-item: `rows` rows of one channel's output.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void depthwise_rows(DEPTHWISE_PARAMETERS, const int rows) {
+  const int begin = get_global_id(0) * rows;
+  const int end = min(out_size.s0, begin + rows);
+  const int channel = (int)get_global_id(1) % channels;
+  const int n = (int)get_global_id(1) / channels;
+  const global storage_t *in = POINTER(source) + (size_t)n * source_stride.s0 +
+      (size_t)(channel / sharing * sources) * source_stride.s1;
+  const global storage_t *factors =
+      POINTER(weight) + weight_stride.s0 + channel * sources * weight_stride.s1;
+  global storage_t *target =
+      POINTER(out) + (size_t)n * out_stride.s0 + (size_t)channel * out_stride.s1;
+  const lanes_t base = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
+  const int reach = REACH(down.s1);
+  const int is_dense = up.s1 == 1 && down.s1 == 1 && source_stride.s3 == 1;
+  compute_t span[SPAN + LANES];
+
+  for (int oh = begin; oh < end; ++oh) {
+    for (int ow = 0; ow < out_size.s1; ow += LANES) {
+      const int first = ow * down.s1 - padding.s1;
+      const int is_inside = is_dense && first >= 0 && first + reach <= source_size.s1;
+      lanes_t sum = base;
+      for (int m = 0; m < sources; ++m) {
+        for (int kh = 0; kh < KERNEL_H; ++kh) {
+          const int ih = spread_index(oh * down.s0 - padding.s0 + kh * dilation.s0,
+                                      up.s0, source_size.s0);
+          if (ih < 0) continue;
+          const global storage_t *row = in + m * source_stride.s1 + ih * source_stride.s2;
+          const global storage_t *taps = factors + m * weight_stride.s1 + kh * weight_stride.s2;
+          if (is_inside) {
+            for (int kw = 0; kw < KERNEL_W; ++kw) {
+              const lanes_t factor = LOAD(taps, kw * weight_stride.s3);
+              sum = fma(factor, load_lanes(row, first + kw * dilation.s1, 1, LANES), sum);
+            }
+          } else {
+            copy_span(span, row, first, reach, up.s1, source_size.s1, source_stride.s3);
+            for (int kw = 0; kw < KERNEL_W; ++kw) {
+              const lanes_t factor = LOAD(taps, kw * weight_stride.s3);
+              sum = fma(factor, load_span(span, kw * dilation.s1, down.s1), sum);
+            }
+          }
+        }
+      }
+      store_lanes(target, oh * out_stride.s2 + ow * out_stride.s3, out_stride.s3,
+                  min(LANES, out_size.s1 - ow), sum);
+    }
+  }
+}
+
+// One work-item: LANES channels of `rows` rows. sources and sharing are 1.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void depthwise_channels(DEPTHWISE_PARAMETERS, const int rows) {
+  const int channel = get_global_id(0) * LANES;
+  const int count = min(LANES, channels - channel);
+  const int begin = get_global_id(1) * rows;
+  const int end = min(out_size.s0, begin + rows);
+  const int n = get_global_id(2);
+  const global storage_t *in =
+      POINTER(source) + (size_t)n * source_stride.s0 + channel * source_stride.s1;
+  global storage_t *target =
+      POINTER(out) + (size_t)n * out_stride.s0 + channel * out_stride.s1;
+  lanes_t factors[MAX_TAPS];
+  for (int kh = 0; kh < KERNEL_H; ++kh) {
+    for (int kw = 0; kw < KERNEL_W; ++kw) {
+      factors[kh * KERNEL_W + kw] = load_lanes(
+          POINTER(weight) + weight_stride.s0 + channel * weight_stride.s1 +
+              kh * weight_stride.s2 + kw * weight_stride.s3,
+          0, weight_stride.s1, count);
+    }
+  }
+  lanes_t base = 0;
+  if (has_bias) {
+    base = load_lanes(POINTER(bias), channel * bias_stride, bias_stride, count);
+  }
+  for (int oh = begin; oh < end; ++oh) {
+    for (int ow = 0; ow < out_size.s1; ++ow) {
+      lanes_t sum = base;
+      for (int kh = 0; kh < KERNEL_H; ++kh) {
+        const int ih = spread_index(oh * down.s0 - padding.s0 + kh * dilation.s0, up.s0,
+                                    source_size.s0);
+        if (ih < 0) continue;
+        for (int kw = 0; kw < KERNEL_W; ++kw) {
+          const int iw = spread_index(ow * down.s1 - padding.s1 + kw * dilation.s1, up.s1,
+                                      source_size.s1);
+          if (iw < 0) continue;
+          sum = fma(factors[kh * KERNEL_W + kw],
+                    load_lanes(in + ih * source_stride.s2 + iw * source_stride.s3, 0,
+                               source_stride.s1, count),
+                    sum);
+        }
+      }
+      store_lanes(target + oh * out_stride.s2 + ow * out_stride.s3, 0, out_stride.s1,
+                  count, sum);
+    }
+  }
+}
+
+#else
+
+// One work-item: one output; neighbours along the dense dimension.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
+void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
+  const int n = get_global_id(1);
+  int i = get_global_id(0);
+  if (i >= channels * out_size.s0 * out_size.s1) {
+    return;
+  }
+  int channel;
+  if (is_channels_last) {
+    channel = i % channels;
+    i /= channels;
+  } else {
+    channel = i / (out_size.s0 * out_size.s1);
+    i %= out_size.s0 * out_size.s1;
+  }
+  const int oh = i / out_size.s1;
+  const int ow = i % out_size.s1;
+  const global storage_t *in = POINTER(source) + (size_t)n * source_stride.s0 +
+      (size_t)(channel / sharing * sources) * source_stride.s1;
+  const global storage_t *factors =
+      POINTER(weight) + weight_stride.s0 + channel * sources * weight_stride.s1;
+  compute_t sum = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
+  for (int m = 0; m < sources; ++m) {
+    for (int kh = 0; kh < KERNEL_H; ++kh) {
+      const int ih = spread_index(oh * down.s0 - padding.s0 + kh * dilation.s0, up.s0,
+                                  source_size.s0);
+      if (ih < 0) continue;
+      for (int kw = 0; kw < KERNEL_W; ++kw) {
+        const int iw = spread_index(ow * down.s1 - padding.s1 + kw * dilation.s1, up.s1,
+                                    source_size.s1);
+        if (iw < 0) continue;
+        sum = fma(LOAD(factors, m * weight_stride.s1 + kh * weight_stride.s2 +
+                                    kw * weight_stride.s3),
+                  LOAD(in, m * source_stride.s1 + ih * source_stride.s2 +
+                               iw * source_stride.s3),
+                  sum);
+      }
+    }
+  }
+  STORE(POINTER(out), n * (size_t)out_stride.s0 + (size_t)channel * out_stride.s1 +
+                          oh * out_stride.s2 + ow * out_stride.s3, sum);
+}
+
+#endif

@@ -1,0 +1,219 @@
+#include "../../cpp/aten/factories.h"
+#include "convolution.h"
+#include "kernel_sources.h"
+
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+namespace {
+
+// Of depthwise.clh.
+constexpr int64_t kLanes = 16;
+constexpr int64_t kMaxTaps = 64;
+constexpr int64_t kSpan = 256;
+constexpr int64_t kGroupSize = 64;
+
+constexpr int64_t kRowsAtOnce = 8;  // of an output, by one work-item
+constexpr int64_t kMaxParts = 64;   // of the positions a weight sums over
+constexpr int64_t kMaxSharing = 4;  // beyond, matrix products do better
+
+using Vector2 = std::array<int32_t, 2>;
+using Vector4 = std::array<int32_t, 4>;
+
+Vector2 plane(const Spatial& spatial) {
+  return {static_cast<int32_t>(spatial[1]), static_cast<int32_t>(spatial[2])};
+}
+
+Vector4 strides(const Tensor& t) {
+  return {static_cast<int32_t>(t.stride(0)),
+          static_cast<int32_t>(t.stride(1)),
+          static_cast<int32_t>(t.stride(3)),
+          static_cast<int32_t>(t.stride(4))};
+}
+
+int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// Side of the kernels that are built in.
+int64_t built_in_kernel(const ConvolutionProblem& p) {
+  return p.kernel[1] == 3 && p.kernel[2] == 3 ? 3 : 0;
+}
+
+bool is_channels_last(const Tensor& a, const Tensor& b) {
+  return a.size(1) > 1 && a.stride(1) == 1 && b.stride(1) == 1;
+}
+
+// The common sum of the forward and of its adjoint, see depthwise.cl.
+struct Sum {
+  const Tensor& source;
+  const Tensor& out;
+  int64_t sources;
+  int64_t sharing;
+  Vector4 weight;
+  Vector2 up;
+  Vector2 down;
+  Vector2 padding;
+};
+
+void run_sum(const ConvolutionProblem& p,
+             const ConvolutionArguments& a,
+             const Tensor& bias,
+             const Sum& s) {
+  const bool is_cpu = aten::device_of(s.out).is_cpu();
+  const bool channels_last = is_channels_last(s.source, s.out);
+  const auto size = [](const Tensor& t) {
+    return Vector2{static_cast<int32_t>(t.size(3)),
+                   static_cast<int32_t>(t.size(4))};
+  };
+  const auto run = [&](const char* name, const NDRange& work, int64_t last) {
+    launch(s.out,
+           sources::depthwise,
+           name,
+           {{"DTYPE", dtype_of(s.out)},
+            {"LANES", is_cpu ? kLanes : 1},
+            {"KERNEL", built_in_kernel(p)}},
+           work,
+           arg(s.source),
+           arg(a.weight),
+           arg(bias),
+           arg(s.out),
+           static_cast<int32_t>(s.out.size(1)),
+           static_cast<int32_t>(s.sources),
+           static_cast<int32_t>(s.sharing),
+           size(s.source),
+           size(s.out),
+           plane(p.kernel),
+           s.up,
+           s.down,
+           s.padding,
+           plane(p.dilation),
+           strides(s.source),
+           s.weight,
+           strides(s.out),
+           static_cast<int32_t>(bias.defined() ? bias.stride(0) : 0),
+           static_cast<int32_t>(bias.defined()),
+           static_cast<int32_t>(last));
+  };
+  const int64_t images = s.out.size(0);
+  const int64_t channels = s.out.size(1);
+  const int64_t blocks = ceil_div(s.out.size(3), kRowsAtOnce);
+  if (!is_cpu) {
+    run("depthwise_each",
+        range(channels * s.out.size(3) * s.out.size(4), images, kGroupSize, 1),
+        channels_last);
+  } else if (channels_last && s.sources == 1 && s.sharing == 1) {
+    run("depthwise_channels",
+        range(ceil_div(channels, kLanes), blocks, images, 1, 1, 1),
+        kRowsAtOnce);
+  } else {
+    run("depthwise_rows",
+        range(blocks, images * channels, 1, 1),
+        kRowsAtOnce);
+  }
+}
+
+}  // namespace
+
+bool is_depthwise(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+  return p.groups > 1 && p.groups == p.channels &&
+      p.out_channels <= kMaxSharing * p.channels && p.input[0] == 1 &&
+      p.output[0] == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps &&
+      (kLanes - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] < kSpan &&
+      !p.is_large;
+}
+
+void depthwise_forward(const ConvolutionProblem& p,
+                       const ConvolutionArguments& a) {
+  const Tensor& w = a.weight;
+  run_sum(p,
+          a,
+          a.bias,
+          {a.input,
+           a.output,
+           1,
+           p.out_channels / p.groups,
+           {0,
+            static_cast<int32_t>(w.stride(0)),
+            static_cast<int32_t>(w.stride(3)),
+            static_cast<int32_t>(w.stride(4))},
+           {1, 1},
+           plane(p.stride),
+           plane(p.padding)});
+}
+
+void depthwise_backward_data(const ConvolutionProblem& p,
+                             const ConvolutionArguments& a) {
+  const Tensor& w = a.weight;
+  const auto padding = [&p](int d) {
+    return static_cast<int32_t>(
+        (p.kernel[d] - 1) * p.dilation[d] - p.padding[d]);
+  };
+  run_sum(p,
+          a,
+          {},
+          {a.output,
+           a.input,
+           p.out_channels / p.groups,
+           1,
+           {static_cast<int32_t>((p.kernel[1] - 1) * w.stride(3) +
+                                 (p.kernel[2] - 1) * w.stride(4)),
+            static_cast<int32_t>(w.stride(0)),
+            static_cast<int32_t>(-w.stride(3)),
+            static_cast<int32_t>(-w.stride(4))},
+           plane(p.stride),
+           {1, 1},
+           {padding(1), padding(2)}});
+}
+
+void depthwise_backward_weight(const ConvolutionProblem& p,
+                               const ConvolutionArguments& a) {
+  const bool is_cpu = aten::device_of(a.weight).is_cpu();
+  const int64_t sharing = p.out_channels / p.groups;
+  const int64_t all_rows = p.images * p.output[1];
+  const int64_t rows = ceil_div(
+      all_rows, std::clamp<int64_t>(all_rows / kRowsAtOnce, 1, kMaxParts));
+  const int64_t parts = ceil_div(all_rows, rows);
+  const Tensor partial = empty_like_meta(
+      {parts, p.out_channels, 1, 1, p.kernel[1], p.kernel[2]},
+      {},
+      a.weight.options().dtype(compute_type(p.dtype)));
+  const bool by_channels =
+      sharing == 1 && is_channels_last(a.input, a.output);
+  const int64_t blocks = !is_cpu    ? p.out_channels * p.taps() * kGroupSize
+                         : by_channels ? ceil_div(p.out_channels, kLanes)
+                                       : p.out_channels;
+  launch(a.weight,
+         sources::depthwise_weight,
+         !is_cpu       ? "depthwise_weight_each"
+         : by_channels ? "depthwise_weight_channels"
+                       : "depthwise_weight_rows",
+         {{"DTYPE", dtype_of(a.input)},
+          {"LANES", is_cpu ? kLanes : 1},
+          {"KERNEL", built_in_kernel(p)}},
+         range(blocks, parts, is_cpu ? 1 : kGroupSize, 1),
+         arg(a.input),
+         arg(a.output),
+         arg(partial),
+         static_cast<int32_t>(p.out_channels),
+         static_cast<int32_t>(sharing),
+         static_cast<int32_t>(p.images),
+         static_cast<int32_t>(rows),
+         plane(p.input),
+         plane(p.output),
+         plane(p.kernel),
+         plane(p.stride),
+         plane(p.padding),
+         plane(p.dilation),
+         strides(a.input),
+         strides(a.output));
+  a.weight.copy_(at::sum(partial, 0));
+}
+
+}  // namespace torch_opencl::ops

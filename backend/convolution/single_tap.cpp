@@ -1,0 +1,152 @@
+// 1x1 convolutions: input and output are the product's operands, packed from
+// where they lie, without columns.
+#include "convolution.h"
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+namespace {
+
+Tensor with_pixel_stride(const Tensor& tensor) {
+  // copy: packing walks the pixels of an image at one stride
+  return has_pixel_stride(tensor) ? tensor : tensor.contiguous();
+}
+
+// Pixels of all images, one after the other.
+Levels pixels_of(const ConvolutionProblem& p, const Tensor& tensor) {
+  return {p.pixels(), tensor.stride(0), tensor.stride(4)};
+}
+
+// Panels of a weight whose rows are its dimension `row`.
+Tensor pack_weight(const ConvolutionProblem& p, const Tensor& weight, int row) {
+  const int64_t rows = p.out_channels / p.groups;
+  const int64_t channels = p.channels / p.groups;
+  const Levels out = level(rows, weight.stride(0));
+  const Levels in = level(channels, weight.stride(1));
+  return pack(weight,
+              {arg(weight),
+               row == 0 ? out : in,
+               row == 0 ? in : out,
+               rows * weight.stride(0)},
+              p.groups,
+              row == 0 ? rows : channels,
+              row == 0 ? channels : rows,
+              tile_of(weight).rows,
+              false);
+}
+
+// Panels of an image tensor whose rows are its pixels.
+Tensor pack_pixels(const ConvolutionProblem& p,
+                   const Tensor& tensor,
+                   int64_t channels) {
+  return pack(tensor,
+              {arg(tensor),
+               pixels_of(p, tensor),
+               level(channels, tensor.stride(1)),
+               channels * tensor.stride(1)},
+              p.groups,
+              p.images * p.pixels(),
+              channels,
+              tile_of(tensor).columns,
+              p.is_large);
+}
+
+// Panels of an image tensor whose rows are its channels.
+Tensor pack_channels(const ConvolutionProblem& p,
+                     const Tensor& tensor,
+                     int64_t channels,
+                     int64_t width) {
+  return pack(tensor,
+              {arg(tensor),
+               level(channels, tensor.stride(1)),
+               pixels_of(p, tensor),
+               channels * tensor.stride(1)},
+              p.groups,
+              channels,
+              p.images * p.pixels(),
+              width,
+              p.is_large);
+}
+
+void multiply_pixels(const ConvolutionProblem& p,
+                     const Tensor& weight,
+                     const Tensor& pixels,
+                     const Tensor& result,
+                     int64_t rows,
+                     int64_t depth,
+                     const Addend& addend) {
+  multiply(result,
+           {p.groups, rows, p.images * p.pixels(), depth},
+           weight,
+           pixels,
+           {arg(result),
+            result.stride(1),
+            pixels_of(p, result),
+            rows * result.stride(1)},
+           addend,
+           p.is_large);
+}
+
+}  // namespace
+
+bool is_single_tap(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+  // The workspace holds every pixel of the batch once.
+  return p.taps() == 1 && p.stride == Spatial{1, 1, 1} &&
+      p.padding == Spatial{0, 0, 0};
+}
+
+void single_tap_forward(const ConvolutionProblem& p,
+                        const ConvolutionArguments& a) {
+  const int64_t rows = p.out_channels / p.groups;
+  const int64_t depth = p.channels / p.groups;
+  Addend addend;
+  if (a.bias.defined()) {
+    addend = {
+        arg(a.bias), a.bias.stride(0), 0, rows * a.bias.stride(0), 1, 1};
+  }
+  multiply_pixels(p,
+                  pack_weight(p, a.weight, 0),
+                  pack_pixels(p, with_pixel_stride(a.input), depth),
+                  a.output,
+                  rows,
+                  depth,
+                  addend);
+}
+
+void single_tap_backward_data(const ConvolutionProblem& p,
+                              const ConvolutionArguments& a) {
+  const int64_t rows = p.channels / p.groups;
+  const int64_t depth = p.out_channels / p.groups;
+  multiply_pixels(p,
+                  pack_weight(p, a.weight, 1),
+                  pack_pixels(p, with_pixel_stride(a.output), depth),
+                  a.input,
+                  rows,
+                  depth,
+                  {});
+}
+
+void single_tap_backward_weight(const ConvolutionProblem& p,
+                                const ConvolutionArguments& a) {
+  const int64_t rows = p.out_channels / p.groups;
+  const int64_t columns = p.channels / p.groups;
+  const Tile tile = tile_of(a.weight);
+  const Tensor left =
+      pack_channels(p, with_pixel_stride(a.output), rows, tile.rows);
+  const Tensor right =
+      pack_channels(p, with_pixel_stride(a.input), columns, tile.columns);
+  multiply(a.weight,
+           {p.groups, rows, columns, p.images * p.pixels()},
+           left,
+           right,
+           {arg(a.weight),
+            a.weight.stride(0),
+            level(columns, a.weight.stride(1)),
+            rows * a.weight.stride(0)},
+           {},
+           p.is_large);
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,282 @@
+"""Convolutions and their gradients: 1-d to 3-d, transposed, grouped, dilated."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from against_cpu import (
+    FLOATS,
+    LAYOUTS,
+    channels_last,
+    check,
+    contiguous,
+    offset,
+    strided,
+    transposed,
+)
+from tolerance import assert_matches
+
+CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+# images, channels, out channels, groups, kernel, stride, padding, dilation, size
+GEOMETRIES = [
+    (2, 3, 5, 1, 3, 1, 1, 1, 9),
+    (1, 4, 6, 2, 3, 2, 0, 1, 11),
+    (2, 5, 7, 1, 1, 1, 0, 1, 7),
+    (2, 5, 7, 1, 1, 2, 0, 1, 7),
+    (1, 3, 4, 1, 2, 3, 2, 2, 7),
+    (2, 17, 50, 1, 3, 1, 1, 1, 8),
+    (1, 1, 1, 1, 5, 1, 4, 1, 1),
+    (1, 6, 9, 3, 4, 1, 2, 1, 5),
+]
+
+# channels, out channels, kernel, stride, padding, dilation, size of the image
+DEPTHWISE = [
+    (5, 5, 3, 1, 1, 1, (9, 11)),
+    (16, 16, 3, 1, 1, 1, (17, 40)),
+    (33, 33, 3, 2, 1, 1, (15, 37)),
+    (4, 8, 3, 1, 1, 1, (8, 19)),
+    (3, 9, 2, 2, 0, 1, (7, 7)),
+    (7, 7, 5, 1, 2, 1, (6, 21)),
+    (7, 7, 5, 2, 2, 1, (7, 7)),
+    (2, 2, 7, 1, 3, 1, (4, 3)),
+    (3, 3, 3, 1, 2, 2, (10, 33)),
+    (3, 3, 3, 3, 0, 2, (11, 10)),
+    (20, 20, 1, 1, 0, 1, (3, 5)),
+    (6, 6, 3, 1, 0, 1, (3, 3)),
+    (1, 4, 3, 1, 1, 1, (5, 6)),
+]
+
+
+def _convolution(function, **options):
+    return lambda x, weight, bias=None: function(x, weight, bias, **options)
+
+
+def _pair(dim, geometry, is_transposed=False):
+    """The function and its operands, of `dim` spatial dimensions."""
+    images, c, o, groups, kernel, stride, padding, dilation, size = geometry
+    x = torch.randn(images, c, *(size + i for i in range(dim)))
+    shape = (c, o // groups) if is_transposed else (o, c // groups)
+    weight = torch.randn(*shape, *[kernel] * dim)
+    function = _convolution(
+        (TRANSPOSED if is_transposed else CONVOLUTIONS)[dim],
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    )
+    return function, [x, weight, torch.randn(o)]
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_convolution(device, geometry, dim):
+    function, inputs = _pair(dim, geometry)
+    check(function, inputs, device)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("geometry", GEOMETRIES[:6] + GEOMETRIES[7:])
+def test_transposed(device, geometry, dim):
+    function, inputs = _pair(dim, geometry, is_transposed=True)
+    check(function, inputs, device)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("geometry", GEOMETRIES[:3])
+def test_dtypes(device, geometry, dtype, is_transposed):
+    function, inputs = _pair(2, geometry, is_transposed)
+    check(function, inputs, device, dtype)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("weight_layout", [contiguous, channels_last, strided])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(device, layout, weight_layout, is_transposed):
+    function, (x, weight, bias) = _pair(2, GEOMETRIES[5], is_transposed)
+    check(function, [layout(x), weight_layout(weight), strided(bias)], device)
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last, transposed])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_layouts_3d(device, is_transposed, layout):
+    function, (x, weight, bias) = _pair(3, GEOMETRIES[1], is_transposed)
+    check(function, [layout(x), weight, bias], device)
+
+
+def test_expanded_input(device):
+    function, (x, weight, bias) = _pair(2, GEOMETRIES[0])
+    check(function, [x[:1, :1].expand_as(x), weight, bias], device)
+
+
+# A depthwise weight, of one channel, is in both formats.
+@pytest.mark.parametrize(
+    ("groups", "layouts"),
+    [
+        (1, (channels_last, contiguous)),
+        (1, (contiguous, channels_last)),
+        (6, (channels_last, contiguous)),
+    ],
+)
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_channels_last_stays(device, groups, layouts, is_transposed):
+    geometry = (2, 6, 6, groups, 3, 1, 1, 1, 9)
+    function, (x, weight, bias) = _pair(2, geometry, is_transposed)
+    x, weight = layouts[0](x).to(device), layouts[1](weight).to(device)
+    x.requires_grad_()
+    output = function(x, weight, bias.to(device))
+    assert output.is_contiguous(memory_format=torch.channels_last)
+    (grad,) = torch.autograd.grad(output.square().sum(), x)
+    assert grad.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_channels_last_3d_stays(device):
+    function, (x, weight, bias) = _pair(3, GEOMETRIES[0])
+    output = function(channels_last(x).to(device), weight.to(device), bias.to(device))
+    assert output.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_sides_differ(device, is_transposed):
+    options = {"stride": (2, 1), "padding": (0, 2), "dilation": (1, 3)}
+    if is_transposed:
+        options["output_padding"] = (1, 0)
+    function = F.conv_transpose2d if is_transposed else F.conv2d
+    weight = torch.randn(4, 4, 2, 5)
+    inputs = [torch.randn(2, 4, 9, 14), weight, torch.randn(4)]
+    check(_convolution(function, **options), inputs, device)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("size", [(0, 4, 6, 7), (4, 6, 7)])
+def test_no_images_and_no_batch(device, size, is_transposed):
+    function = F.conv_transpose2d if is_transposed else F.conv2d
+    inputs = [torch.randn(size), torch.randn(4, 4, 3, 3), torch.randn(4)]
+    check(function, inputs, device)
+
+
+def test_no_channels(device):
+    check(F.conv2d, [torch.randn(2, 0, 5, 5), torch.randn(4, 0, 3, 3)], device)
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_padding_by_name(device, padding):
+    inputs = [torch.randn(2, 3, 8, 9), torch.randn(4, 3, 3, 4), torch.randn(4)]
+    check(_convolution(F.conv2d, padding=padding), inputs, device)
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("case", DEPTHWISE)
+def test_depthwise(device, case, layout):
+    c, o, kernel, stride, padding, dilation, size = case
+    function = _convolution(
+        F.conv2d, stride=stride, padding=padding, dilation=dilation, groups=c
+    )
+    weight = torch.randn(o, 1, kernel, kernel)
+    for bias in ([], [torch.randn(o)]):
+        check(function, [layout(torch.randn(2, c, *size)), weight, *bias], device)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_layouts_and_dtypes(device, stride, layout, dtype):
+    function = _convolution(F.conv2d, stride=stride, padding=1, groups=18)
+    inputs = [layout(torch.randn(3, 18, 9, 35)), torch.randn(18, 1, 3, 3)]
+    check(function, [*inputs, strided(torch.randn(18))], device, dtype)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_transposed(device, stride):
+    function = _convolution(F.conv_transpose2d, stride=stride, padding=1, groups=6)
+    for multiplier in (1, 2):
+        inputs = [torch.randn(2, 6, 7, 18), torch.randn(6, multiplier, 3, 3)]
+        check(function, [*inputs, torch.randn(6 * multiplier)], device)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_depthwise_other_ranks(device, dim):
+    function, inputs = _pair(dim, (2, 6, 6, 6, 3, 1, 1, 1, 20))
+    check(function, inputs, device)
+
+
+def test_depthwise_of_many_positions(device):
+    # Weight gradients are sums over every position: float32 must not drift.
+    function = _convolution(F.conv2d, padding=1, groups=2)
+    x = torch.rand(4, 2, 112, 113) + 1
+    check(function, [x, torch.randn(2, 1, 3, 3), torch.randn(2)], device)
+
+
+@pytest.mark.parametrize("mask", [(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_output_mask(device, is_transposed, mask):
+    mask = [bool(value) for value in mask]
+    x, weight = torch.randn(2, 4, 6, 7), torch.randn(4, 4, 3, 3)
+    grad = torch.randn(2, 4, 6, 7)
+
+    def run(device, dtype):
+        operands = (t.to(device, dtype) for t in (grad, x, weight))
+        return torch.ops.aten.convolution_backward(
+            *operands, [4], [1, 1], [1, 1], [1, 1], is_transposed, [0, 0], 1, mask
+        )
+
+    results = run(device, torch.float32)
+    baselines = run("cpu", torch.float32)
+    references = run("cpu", torch.float64)
+    for wanted, *triple in zip(mask, results, references, baselines, strict=True):
+        if wanted:
+            assert_matches(*triple)
+        else:
+            assert triple[0] is None
+
+
+def test_columns_beyond_the_workspace(device):
+    # 6 images whose columns exceed 64 MiB together: sums over several chunks.
+    inputs = [torch.randn(6, 24, 120, 121), torch.randn(8, 24, 3, 3), torch.randn(8)]
+    for dtype in (torch.float32, torch.bfloat16):
+        check(_convolution(F.conv2d, padding=1), inputs, device, dtype)
+
+
+def test_repeats_bit_for_bit(device):
+    x = torch.randn(3, 8, 20, 21, device=device, requires_grad=True)
+    for groups in (1, 8):
+        shape = (8, 8 // groups, 3, 3)
+        weight = torch.randn(shape, device=device, requires_grad=True)
+        runs = []
+        for _ in range(2):
+            output = F.conv2d(x, weight, padding=1, groups=groups)
+            grads = torch.autograd.grad(output.square().sum(), (x, weight))
+            runs.append((output, *grads))
+        assert all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(*runs, strict=True))
+
+
+def test_gradient_of_gradients(device):
+    def function(x, weight):
+        x = x if x.requires_grad else x.detach().requires_grad_()
+        output = F.conv2d(x, weight, padding=1)
+        (grad,) = torch.autograd.grad(output.square().sum(), x, create_graph=True)
+        return grad
+
+    inputs = [torch.randn(2, 3, 6, 7), torch.randn(4, 3, 3, 3)]
+    check(function, inputs, device)
+
+
+def test_offset_views_of_weight_and_bias(device):
+    function, (x, weight, bias) = _pair(2, GEOMETRIES[0])
+    check(function, [offset(x), offset(weight), offset(bias)], device)
+
+
+def test_errors_are_torchs(device):
+    x = torch.ones(1, 3, 8, 8, device=device)
+    weight = torch.ones(4, 3, 3, 3, device=device)
+    with pytest.raises(RuntimeError, match="expected input.* to have 3 channels"):
+        F.conv2d(x[:, :2], weight)
+    with pytest.raises(RuntimeError, match="Kernel size can't be greater than actual"):
+        F.conv2d(x[:, :, :2], weight)
+    with pytest.raises(RuntimeError, match="should be the same"):
+        F.conv2d(x.double(), weight)
+    with pytest.raises(RuntimeError, match="not implemented for"):
+        F.conv2d(x.long(), weight.long())
