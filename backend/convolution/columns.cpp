@@ -92,8 +92,7 @@ Tensor pack_columns(const ConvolutionProblem& p,
 
 bool has_pixel_stride(const Tensor& t) {
   return (t.size(3) == 1 || t.stride(3) == t.size(4) * t.stride(4)) &&
-         (t.size(2) == 1 ||
-          t.stride(2) == t.size(3) * t.size(4) * t.stride(4));
+         (t.size(2) == 1 || t.stride(2) == t.size(3) * t.size(4) * t.stride(4));
 }
 
 void columns_forward(const ConvolutionProblem& p,

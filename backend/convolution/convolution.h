@@ -63,8 +63,7 @@ void columns_backward_weight(const ConvolutionProblem&,
 
 // Kernels of one tap, undilated: a matrix product of the tensors themselves.
 bool is_single_tap(const ConvolutionProblem&, const runtime::DeviceInfo&);
-void single_tap_forward(const ConvolutionProblem&,
-                        const ConvolutionArguments&);
+void single_tap_forward(const ConvolutionProblem&, const ConvolutionArguments&);
 void single_tap_backward_data(const ConvolutionProblem&,
                               const ConvolutionArguments&);
 void single_tap_backward_weight(const ConvolutionProblem&,

@@ -113,9 +113,7 @@ void run_sum(const ConvolutionProblem& p,
         range(ceil_div(channels, kLanes), blocks, images, 1, 1, 1),
         kRowsAtOnce);
   } else {
-    run("depthwise_rows",
-        range(blocks, images * channels, 1, 1),
-        kRowsAtOnce);
+    run("depthwise_rows", range(blocks, images * channels, 1, 1), kRowsAtOnce);
   }
 }
 
@@ -123,10 +121,11 @@ void run_sum(const ConvolutionProblem& p,
 
 bool is_depthwise(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
   return p.groups > 1 && p.groups == p.channels &&
-      p.out_channels <= kMaxSharing * p.channels && p.input[0] == 1 &&
-      p.output[0] == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps &&
-      (kLanes - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] < kSpan &&
-      !p.is_large;
+         p.out_channels <= kMaxSharing * p.channels && p.input[0] == 1 &&
+         p.output[0] == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps &&
+         (kLanes - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] <
+             kSpan &&
+         !p.is_large;
 }
 
 void depthwise_forward(const ConvolutionProblem& p,
@@ -152,8 +151,8 @@ void depthwise_backward_data(const ConvolutionProblem& p,
                              const ConvolutionArguments& a) {
   const Tensor& w = a.weight;
   const auto padding = [&p](int d) {
-    return static_cast<int32_t>(
-        (p.kernel[d] - 1) * p.dilation[d] - p.padding[d]);
+    return static_cast<int32_t>((p.kernel[d] - 1) * p.dilation[d] -
+                                p.padding[d]);
   };
   run_sum(p,
           a,
@@ -180,13 +179,12 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
   const int64_t rows = ceil_div(
       all_rows, std::clamp<int64_t>(all_rows / kRowsAtOnce, 1, kMaxParts));
   const int64_t parts = ceil_div(all_rows, rows);
-  const Tensor partial = empty_like_meta(
-      {parts, p.out_channels, 1, 1, p.kernel[1], p.kernel[2]},
-      {},
-      a.weight.options().dtype(compute_type(p.dtype)));
-  const bool by_channels =
-      sharing == 1 && is_channels_last(a.input, a.output);
-  const int64_t blocks = !is_cpu    ? p.out_channels * p.taps() * kGroupSize
+  const Tensor partial =
+      empty_like_meta({parts, p.out_channels, 1, 1, p.kernel[1], p.kernel[2]},
+                      {},
+                      a.weight.options().dtype(compute_type(p.dtype)));
+  const bool by_channels = sharing == 1 && is_channels_last(a.input, a.output);
+  const int64_t blocks = !is_cpu       ? p.out_channels * p.taps() * kGroupSize
                          : by_channels ? ceil_div(p.out_channels, kLanes)
                                        : p.out_channels;
   launch(a.weight,

@@ -94,7 +94,7 @@ void multiply_pixels(const ConvolutionProblem& p,
 bool is_single_tap(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
   // The workspace holds every pixel of the batch once.
   return p.taps() == 1 && p.stride == Spatial{1, 1, 1} &&
-      p.padding == Spatial{0, 0, 0};
+         p.padding == Spatial{0, 0, 0};
 }
 
 void single_tap_forward(const ConvolutionProblem& p,
@@ -103,8 +103,7 @@ void single_tap_forward(const ConvolutionProblem& p,
   const int64_t depth = p.channels / p.groups;
   Addend addend;
   if (a.bias.defined()) {
-    addend = {
-        arg(a.bias), a.bias.stride(0), 0, rows * a.bias.stride(0), 1, 1};
+    addend = {arg(a.bias), a.bias.stride(0), 0, rows * a.bias.stride(0), 1, 1};
   }
   multiply_pixels(p,
                   pack_weight(p, a.weight, 0),

@@ -85,13 +85,27 @@ void Queue::throw_failed(int code, const char* call) {
   throw OpenCLError(code, text);
 }
 
+void Queue::bound_pending() {
+  const std::lock_guard lock(pending_mutex_);
+  std::swap(pending_[0], pending_[1]);
+  if (pending_[1]) {
+    pending_[1].synchronize();
+  }
+  pending_[1] = record();
+}
+
 void Queue::launch(Kernel& kernel, const NDRange& range) {
   for (uint32_t d = 0; d < range.dimensions; ++d) {
     if (range.global[d] == 0) {
       return;
     }
   }
-  recent_[launch_count_.fetch_add(1) % recent_.size()] = kernel.name;
+  constexpr int64_t kPendingStep = 2048;  // two of them may be pending
+  const int64_t number = launch_count_.fetch_add(1);
+  recent_[number % recent_.size()] = kernel.name;
+  if (number % kPendingStep == kPendingStep - 1) [[unlikely]] {
+    bound_pending();
+  }
   ++enqueue_count_;
   const cl_int code = api().clEnqueueNDRangeKernel(handle_,
                                                    kernel.handle,

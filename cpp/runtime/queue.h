@@ -108,6 +108,11 @@ class Queue {
   std::mutex query_mutex_;
   int64_t query_count_ = -1;
   Event query_marker_;
+  // Drivers queue without limit, and a host that never waits would fill its
+  // memory with commands: a launch may wait for one thousands before it.
+  void bound_pending();
+  std::mutex pending_mutex_;
+  std::array<Event, 2> pending_;
   // Ring of the kernels launched last, for the error text.
   std::array<std::atomic<const char*>, 8> recent_{};
 };

@@ -210,7 +210,9 @@ def test_depthwise_of_many_positions(device):
     check(function, [x, torch.randn(2, 1, 3, 3), torch.randn(2)], device)
 
 
-@pytest.mark.parametrize("mask", [(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
+@pytest.mark.parametrize(
+    "mask", [(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)]
+)
 @pytest.mark.parametrize("is_transposed", [False, True])
 def test_output_mask(device, is_transposed, mask):
     mask = [bool(value) for value in mask]
@@ -272,7 +274,7 @@ def test_offset_views_of_weight_and_bias(device):
 def test_errors_are_torchs(device):
     x = torch.ones(1, 3, 8, 8, device=device)
     weight = torch.ones(4, 3, 3, 3, device=device)
-    with pytest.raises(RuntimeError, match="expected input.* to have 3 channels"):
+    with pytest.raises(RuntimeError, match=r"expected input.* to have 3 channels"):
         F.conv2d(x[:, :2], weight)
     with pytest.raises(RuntimeError, match="Kernel size can't be greater than actual"):
         F.conv2d(x[:, :, :2], weight)

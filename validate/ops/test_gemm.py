@@ -86,7 +86,7 @@ def test_addmm(device, size, alpha, beta):
     )
 
 
-@pytest.mark.parametrize("shape", EMPTY + [(1, 0, 1)])
+@pytest.mark.parametrize("shape", [*EMPTY, (1, 0, 1)])
 def test_addmm_empty(device, shape):
     m, k, n = shape
     inputs = [torch.randn(m, n), torch.randn(m, k), torch.randn(k, n)]
@@ -251,7 +251,9 @@ def test_errors_are_torchs(device):
         torch.mv(on(2, 3), on(3, dtype=torch.float64))
     with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
         torch.mm(on(2, 3, dtype=torch.bool), on(3, 2, dtype=torch.bool))
-    with pytest.raises(RuntimeError, match="[Ee]xpected size for first two dimensions"):
+    with pytest.raises(
+        RuntimeError, match=r"[Ee]xpected size for first two dimensions"
+    ):
         torch.bmm(on(2, 3, 4), on(2, 3, 4))
     with pytest.raises(RuntimeError, match="inconsistent tensor size"):
         torch.dot(on(3), on(4))
