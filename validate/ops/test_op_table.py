@@ -1,4 +1,5 @@
-"""Every op of the op tables on torch's own samples, against the CPU.
+"""Ops on torch's own samples, against the CPU: every op of the op tables, and
+those with a kernel of their own that samples can judge.
 
 An ordinary run takes every op in float32, forward and gradient. The run's seed
 picks the rest: a few samples an op, one other dtype, and which ops also get
@@ -37,6 +38,39 @@ _SAMPLES = 5
 _SHARE = 4
 _SHARE_OF_GPU_CLASS = 8
 
+# Kernels of their own; files named after a family have what samples do not know.
+_KERNELS = (
+    "__getitem__",
+    "addmm",
+    "addmv",
+    "arange",
+    "baddbmm",
+    "bmm",
+    "cat",
+    "dot",
+    "eye",
+    "fill",
+    "flip",
+    "gather",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "index_select",
+    "linspace",
+    "masked_fill",
+    "masked_select",
+    "max",
+    "min",
+    "mm",
+    "mv",
+    "nonzero",
+    "roll",
+    "scatter_add",
+    "tril",
+    "triu",
+)
+
 _BESSEL_REASON = "torch's CPU is 4e-7 off beyond 5; test_math.py judges these by mpmath"
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
@@ -52,8 +86,8 @@ _EXCEPTIONS = {
 
 
 def _ops() -> dict[str, opinfo.OpInfo]:
-    """Test id -> OpInfo of every entry of the op tables."""
-    declared = {entry["opinfo"] for entry in opinfo.op_table()}
+    """Test id -> OpInfo of every entry of the op tables and of _KERNELS."""
+    declared = {entry["opinfo"] for entry in opinfo.op_table()} | set(_KERNELS)
     missing = declared - {op.name for op in op_db}
     assert not missing, f"no OpInfo for {missing}"
     return {

@@ -1,0 +1,108 @@
+"""Indexing beyond torch's samples: order of sums, indices out of range, edges."""
+
+import pytest
+import torch
+
+
+def test_sums_of_equal_indices_are_reproducible(device):
+    torch.manual_seed(0)
+    index = torch.randint(0, 7, (5003,))
+    values = torch.randn(5003, 3)
+    expected = torch.zeros(7, 3, dtype=torch.float64)
+    expected.index_add_(0, index, values.double())
+    runs = []
+    for _ in range(2):
+        table = torch.zeros(7, 3, device=device)
+        table.index_put_((index.to(device),), values.to(device), accumulate=True)
+        runs.append(table.cpu())
+    assert torch.equal(runs[0], runs[1])
+    torch.testing.assert_close(runs[0].double(), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_indices_out_of_range_touch_nothing(device):
+    table = torch.arange(12.0, device=device).reshape(4, 3)
+    bad = torch.tensor([1, 99, -5, -1], device=device)
+    assert torch.equal(
+        table[bad].cpu(),
+        torch.tensor([[3.0, 4, 5], [0, 0, 0], [0, 0, 0], [9, 10, 11]]),
+    )
+    before = table.clone()
+    table[bad[1:3]] = 7.0
+    table.index_add_(0, bad[1:3], torch.ones(2, 3, device=device))
+    assert torch.equal(table.cpu(), before.cpu())
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_cat_keeps_the_memory_format_and_promotes(device, channels_last):
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    parts = [torch.randn(2, c, 5, 3).to(memory_format=memory_format) for c in (3, 1, 4)]
+    expected = torch.cat(parts, 1)
+    result = torch.cat([part.to(device) for part in parts], 1)
+    assert result.is_contiguous(memory_format=memory_format)
+    assert torch.equal(result.cpu(), expected)
+    mixed = [parts[0], parts[1].to(torch.float16), parts[2].long()]
+    expected = torch.cat(mixed, 1)
+    result = torch.cat([part.to(device) for part in mixed], 1)
+    assert result.dtype == expected.dtype and torch.equal(result.cpu(), expected)
+
+
+def test_cat_of_views_and_nothing(device):
+    x = torch.randn(6, 10, device=device)
+    pieces = [
+        x[::2, 1:4],
+        x[:3, 3:3],
+        x.t()[:3, :3].t()[:, :2],
+        torch.empty(0, device=device),
+    ]
+    expected = torch.cat([piece.cpu() for piece in pieces], 1)
+    assert torch.equal(torch.cat(pieces, 1).cpu(), expected)
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match except in"):
+        torch.cat([x, x[:, :3]], 0)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.int64, torch.bool]
+)
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 4099])
+def test_nonzero_around_blocks(device, dtype, size):
+    torch.manual_seed(size)
+    x = torch.randint(0, 3, (size,)).to(dtype)
+    assert torch.equal(x.to(device).nonzero().cpu(), x.nonzero())
+    assert torch.equal(x.to(device)[x.to(device) != 0].cpu(), x[x != 0])
+
+
+def test_nonzero_of_a_strided_tensor(device):
+    x = torch.randint(0, 2, (7, 6, 5)).float()
+    assert torch.equal(
+        x.to(device).permute(2, 0, 1)[::2].nonzero().cpu(),
+        x.permute(2, 0, 1)[::2].nonzero(),
+    )
+
+
+@pytest.mark.parametrize("scale_grad_by_freq", [False, True])
+def test_embedding(device, scale_grad_by_freq):
+    torch.manual_seed(1)
+    weight = torch.randn(11, 5)
+    index = torch.randint(0, 11, (4, 9))
+    results = []
+    for place in ("cpu", device):
+        w = weight.to(place, copy=True).requires_grad_()
+        y = torch.nn.functional.embedding(
+            index.to(place), w, padding_idx=2, scale_grad_by_freq=scale_grad_by_freq
+        )
+        (y * torch.arange(5.0, device=place)).sum().backward()
+        results.append((y.detach().cpu(), w.grad.cpu()))
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_masks_of_every_kind(device):
+    x = torch.randn(5, 6)
+    mask = x > 0
+    y = x.to(device)
+    assert torch.equal(torch.masked_select(y, mask.to(device)).cpu(), x[mask])
+    row = mask[0]
+    assert torch.equal(y[:, row.to(device)].cpu(), x[:, row])
+    x[mask] = 3
+    y[mask.to(device)] = 3
+    assert torch.equal(y.cpu(), x)
+    assert torch.equal(y, x.to(device)) and not torch.equal(y, (x + 1).to(device))

@@ -1,0 +1,137 @@
+"""Random numbers: the generator's algorithm, reproducibility, distributions."""
+
+import pytest
+import torch
+from scipy import stats
+
+COUNT = 20_011  # a prime, so that the last work-item is partly used
+
+
+def test_philox_known_answer(device):
+    # Random123's test vector for philox4x32-10 with a zero key and counter.
+    generator = torch.Generator(device).manual_seed(0)
+    x = torch.empty(4, dtype=torch.int64, device=device)
+    x.random_(0, 2**32, generator=generator)
+    expected = [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert x.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda x: x.normal_(),
+        lambda x: x.uniform_(-1, 3),
+        lambda x: x.random_(0, 100),
+        lambda x: x.bernoulli_(0.3),
+    ],
+    ids=["normal", "uniform", "random", "bernoulli"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_numbers_depend_on_seed_and_shape_only(device, fill, dtype):
+    with torch.opencl.device(device):
+        torch.manual_seed(7)
+        dense = fill(torch.empty(13, 17, device=device, dtype=dtype))
+        torch.manual_seed(7)
+        strided = torch.full((17, 26), float("nan"), device=device, dtype=dtype)
+        view = fill(strided[:, ::2].t())
+        assert torch.equal(dense.cpu(), view.cpu())
+        assert strided[:, 1::2].isnan().all().item()
+        assert not torch.equal(dense.cpu(), fill(dense.clone()).cpu())
+
+
+@pytest.mark.parametrize(
+    ("fill", "distribution"),
+    [
+        (lambda x: x.uniform_(-2, 3), stats.uniform(-2, 5)),
+        (lambda x: x.normal_(1, 2), stats.norm(1, 2)),
+        (lambda x: x.exponential_(0.5), stats.expon(scale=2)),
+        (lambda x: x.cauchy_(1, 2), stats.cauchy(1, 2)),
+        (lambda x: x.log_normal_(0.1, 0.4), stats.lognorm(0.4, scale=2.718281828**0.1)),
+    ],
+    ids=["uniform", "normal", "exponential", "cauchy", "log_normal"],
+)
+def test_distribution(device, fill, distribution):
+    torch.manual_seed(11)
+    x = fill(torch.full((COUNT,), float("nan"), device=device))
+    assert stats.kstest(x.cpu().double().numpy(), distribution.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+)
+def test_uniform_excludes_its_end(device, dtype):
+    if (
+        dtype is torch.float64
+        and not torch.opencl.get_device_properties(device).has_fp64
+    ):
+        pytest.skip("no float64")
+    torch.manual_seed(3)
+    x = torch.empty(COUNT, device=device, dtype=dtype)
+    for low, high in ((0, 1), (1, 1.125), (-3, 5)):
+        values = x.uniform_(low, high).cpu()
+        assert values.min() >= low and values.max() < high
+    assert torch.equal(x.uniform_(2, 2).cpu(), torch.full_like(x, 2).cpu())
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.uint8, torch.float32, torch.bool]
+)
+def test_random_range(device, dtype):
+    torch.manual_seed(5)
+    high = 2 if dtype is torch.bool else 10
+    x = torch.empty(COUNT, device=device, dtype=dtype).random_(0, high)
+    counts = torch.bincount(x.cpu().long(), minlength=high)
+    assert len(counts) == high and counts.min() > 0.8 * COUNT / high
+    whole = torch.empty(COUNT, device=device, dtype=dtype).random_().cpu()
+    assert whole.double().min() >= 0 and len(whole.unique()) > 1
+
+
+def test_geometric_and_bernoulli(device):
+    torch.manual_seed(2)
+    x = torch.empty(COUNT, device=device)
+    trials = x.geometric_(0.25).cpu()
+    assert trials.min() >= 1 and abs(trials.mean().item() - 4) < 0.2
+    p = torch.tensor([0.0, 0.2, 1.0], device=device).expand(COUNT, 3)
+    hits = torch.bernoulli(p).cpu().mean(0)
+    assert hits[0] == 0 and hits[2] == 1 and abs(hits[1].item() - 0.2) < 0.02
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 1009])
+def test_randperm(device, n):
+    torch.manual_seed(4)
+    first = torch.randperm(n, device=device)
+    assert first.device == device
+    assert first.cpu().sort().values.tolist() == list(range(n))
+    torch.manual_seed(4)
+    assert torch.equal(first.cpu(), torch.randperm(n, device=device).cpu())
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
+def test_dropout(device, p):
+    torch.manual_seed(6)
+    x = torch.ones(COUNT, device=device, requires_grad=True)
+    y = torch.nn.functional.dropout(x, p)
+    y.backward(torch.full_like(y, 2))
+    kept = y.detach().cpu()
+    share = (kept != 0).double().mean().item()
+    assert abs(share - (1 - p)) < 0.02
+    if p < 1:
+        assert torch.equal(
+            kept[kept != 0], torch.full_like(kept[kept != 0], 1 / (1 - p))
+        )
+    assert torch.equal(x.grad.cpu(), 2 * kept)
+    assert torch.equal(torch.nn.functional.dropout(x, p, training=False).cpu(), x.cpu())
+
+
+def test_errors(device):
+    x = torch.empty(3, device=device)
+    with pytest.raises(RuntimeError, match="uniform_ expects to return a"):
+        x.uniform_(2, 1)
+    with pytest.raises(RuntimeError, match="normal expects std >= 0.0"):
+        x.normal_(0, -1)
+    with pytest.raises(
+        RuntimeError, match="random_ expects 'from' to be less than 'to'"
+    ):
+        x.random_(5, 5)
+    with pytest.raises(RuntimeError, match="bernoulli_ expects p to be in"):
+        x.bernoulli_(1.5)
