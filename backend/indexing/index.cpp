@@ -1,7 +1,9 @@
 // Advanced indexing and its relatives along one dimension.
+#include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "indexed.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/IndexKernel.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
@@ -77,6 +79,9 @@ Tensor& index_select_out(const Tensor& self,
   check_index(index, "index_select");
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "index_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, index);
   dim = at::maybe_wrap_dim(dim, self.dim());
   std::vector<int64_t> sizes = self.sizes().vec();
   if (!sizes.empty()) {
@@ -101,6 +106,9 @@ struct gather_out : at::meta::structured_gather {
             const Tensor& index,
             bool /*sparse_grad*/,
             const Tensor& out) {
+    at::assert_no_internal_overlap(out);
+    at::assert_no_overlap(out, self);
+    at::assert_no_partial_overlap(out, index);
     indexed_along(at_least_1d(self),
                   at_least_1d(out),
                   at_least_1d(index),
@@ -116,6 +124,22 @@ void scatter(const Tensor& self,
              const Tensor& out,
              Indexed mode,
              const Scalar& alpha = 1) {
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, index);
+  at::assert_no_overlap(out, source);
+  if (mode == Indexed::kAdd && compute_type(out.scalar_type()) != out.scalar_type()) {
+    // Sums of many half values are taken in the compute type and rounded once.
+    const at::ScalarType compute = compute_type(out.scalar_type());
+    Tensor sums = self.to(compute);
+    indexed_along(at_least_1d(sums),
+                  at_least_1d(source.to(compute)),
+                  at_least_1d(index),
+                  dim,
+                  mode,
+                  alpha);
+    out.copy_(sums);
+    return;
+  }
   if (!out.is_same(self)) {
     out.copy_(self);
   }
@@ -242,15 +266,18 @@ Tensor embedding_dense_backward(const Tensor& grad_output,
                                 int64_t num_weights,
                                 int64_t padding_idx,
                                 bool scale_grad_by_freq) {
-  const Tensor flat = indices.reshape({-1}).to(at::kLong);
+  Tensor flat = indices.reshape({-1}).to(at::kLong);
   Tensor grads = grad_output.reshape({flat.numel(), grad_output.size(-1)});
   if (scale_grad_by_freq) {
-    Tensor counts = at::zeros({num_weights}, grads.options());
-    counts.index_add_(0, flat, at::ones({flat.numel()}, grads.options()));
-    grads = grads.div(counts.index_select(0, flat).unsqueeze(1));
+    const at::TensorOptions options = grads.options().dtype(at::kFloat);
+    Tensor counts = at::zeros({num_weights}, options);
+    counts.index_add_(0, flat, at::ones({flat.numel()}, options));
+    grads = grads.div(counts.index_select(0, flat).unsqueeze(1))
+                .to(grad_output.scalar_type());
   }
   if (padding_idx >= 0) {
-    grads = grads.mul(flat.ne(padding_idx).unsqueeze(1));
+    // Out of range: written nowhere.
+    flat = flat.masked_fill(flat.eq(padding_idx), num_weights);
   }
   Tensor grad_weight = at::zeros({num_weights, grads.size(1)}, grads.options());
   return grad_weight.index_add_(0, flat, grads);

@@ -143,6 +143,9 @@ void launch_indexed(at::TensorIteratorBase& iter,
   int64_t items = 1, steps = 1;
   for (size_t d = 0; d < order.dimensions.size(); ++d) {
     const int64_t size = iter.shape()[order.dimensions[d]];
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        fits_int32(size),
+        "opencl indexing along a dimension of 2^31 or more elements");
     shape[d] = static_cast<int32_t>(size);
     (static_cast<int>(d) < order.parallel ? items : steps) *= size;
   }

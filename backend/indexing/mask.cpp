@@ -1,13 +1,15 @@
-// nonzero, masked_select, equal.
+// nonzero, masked_select, masked_scatter_, equal.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "kernel_sources.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/equal_ops.h>
+#include <ATen/ops/masked_scatter_ops.h>
 #include <ATen/ops/masked_select_ops.h>
 #include <ATen/ops/nonzero_ops.h>
 #include <torch/library.h>
@@ -95,6 +97,9 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
   TORCH_CHECK(
       self.scalar_type() == out.scalar_type(),
       "masked_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, mask);
   const auto [all, chosen] = at::expand_outplace(self, mask);
   const Tensor positions = nonzero_positions(*chosen);
   const Tensor values = all->reshape({-1}).index_select(0, positions);
@@ -105,6 +110,37 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
 Tensor masked_select(const Tensor& self, const Tensor& mask) {
   Tensor out = at::empty({0}, self.options());
   return masked_select_out(self, mask, out);
+}
+
+// Takes the first elements of `source` in the order of the mask.
+Tensor& masked_scatter(Tensor& self, const Tensor& mask, const Tensor& source) {
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter_: expected self and source to have same dtypes "
+              "but got ",
+              self.scalar_type(),
+              " and ",
+              source.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == at::kBool,
+              "masked_scatter_ only supports boolean masks, but got mask with "
+              "dtype ",
+              mask.scalar_type());
+  at::assert_no_internal_overlap(self);
+  const auto chosen = at::expand_inplace(self, mask, "masked_scatter_");
+  const Tensor positions = nonzero_positions(*chosen);
+  const int64_t count = positions.numel();
+  TORCH_CHECK(source.numel() >= count,
+              "masked_scatter: expected self and source to have the same "
+              "number of elements or source to have more: ",
+              count,
+              " are chosen and source has ",
+              source.numel());
+  if (count == 0) {
+    return self;
+  }
+  // copy: positions count along the logical order
+  Tensor flat = self.contiguous().view({-1});
+  flat.index_copy_(0, positions, source.reshape({-1}).narrow(0, 0, count));
+  return self.copy_(flat.view(self.sizes()));
 }
 
 bool equal(const Tensor& self, const Tensor& other) {
@@ -129,6 +165,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          &WithFallback<at::_ops::masked_select, &masked_select>::call);
   m.impl("masked_select.out",
          &WithFallback<at::_ops::masked_select_out, &masked_select_out>::call);
+  m.impl(
+      "masked_scatter_",
+      &WithFallback<at::_ops::masked_scatter_, &masked_scatter>::call);
   m.impl("equal", &WithFallback<at::_ops::equal, &equal>::call);
 }
 

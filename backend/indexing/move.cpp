@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/flip_ops.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/roll_ops.h>
 #include <torch/library.h>
 
@@ -22,8 +23,13 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
   for (const int64_t dim : dims) {
     const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
     if (size > 1 && self.numel() > 0) {
-      result = result.index_select(
-          dim, at::arange(size - 1, -1, -1, self.options().dtype(at::kLong)));
+      Tensor flipped = at::empty_like(result);
+      at::index_select_out(
+          flipped,
+          result,
+          dim,
+          at::arange(size - 1, -1, -1, self.options().dtype(at::kLong)));
+      result = flipped;
     }
   }
   return result;

@@ -38,35 +38,38 @@ void through_contiguous(const Tensor& out, const Write& write) {
   out.copy_(dense);
 }
 
+// In integer arithmetic for an integer result, as ATen does: a fractional step
+// of one is zero.
 int64_t arange_size(const Scalar& start,
                     const Scalar& end,
                     const Scalar& step,
                     at::ScalarType type) {
-  const double first = start.toDouble();
-  const double last = end.toDouble();
-  const double by = step.toDouble();
-  TORCH_CHECK(by > 0 || by < 0, "step must be nonzero");
-  TORCH_CHECK(std::isfinite(first) && std::isfinite(last),
+  const bool is_integral = at::isIntegralType(type, /*includeBool=*/false);
+  const auto number = [is_integral](const Scalar& value) {
+    return is_integral ? static_cast<double>(value.toLong()) : value.toDouble();
+  };
+  TORCH_CHECK(step.toDouble() != 0, "step must be nonzero");
+  TORCH_CHECK_VALUE(number(step) != 0, "step must be nonzero");
+  TORCH_CHECK(std::isfinite(start.toDouble()) && std::isfinite(end.toDouble()),
               "unsupported range: ",
-              first,
+              start.toDouble(),
               " -> ",
-              last);
-  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first),
+              end.toDouble());
+  TORCH_CHECK((number(step) > 0 && number(end) >= number(start)) ||
+                  (number(step) < 0 && number(end) <= number(start)),
               "upper bound and lower bound inconsistent with step sign");
   double size = 0;
-  if (at::isIntegralType(type, /*includeBool=*/false) &&
-      start.isIntegral(false) && end.isIntegral(false) &&
-      step.isIntegral(false)) {
+  if (type == at::kLong) {
     // Exact beyond 2^53.
-    const int64_t sign = by > 0 ? 1 : -1;
     const int64_t stride = step.toLong();
+    const int64_t sign = stride > 0 ? 1 : -1;
     size = std::ceil(static_cast<double>(
         (end.toLong() - start.toLong() + stride - sign) / stride));
   } else {
-    size = std::ceil((last - first) / by);
+    size = std::ceil((end.toDouble() - start.toDouble()) / step.toDouble());
   }
   TORCH_CHECK(size >= 0 && size <= static_cast<double>(INT64_MAX),
-              "invalid size, possible overflow?");
+                    "invalid size, possible overflow?");
   return static_cast<int64_t>(size);
 }
 

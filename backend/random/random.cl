@@ -85,7 +85,9 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void random_exponential(PARAMETERS, const real_t rate, const real_t unused) {
   DRAW
   for (int i = 0; i < elements; ++i) {
-    STORE(target, first + i, (compute_t)(-log1p(-UNIFORM(i)) / rate));
+    // From the middle of the uniform number's cell: never zero.
+    const real_t u = UNIFORM(i) + (real_t)0.5f / (real_t)((ulong)1 << DIGITS);
+    STORE(target, first + i, (compute_t)(-log1p(-u) / rate));
   }
 }
 

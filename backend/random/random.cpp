@@ -1,5 +1,6 @@
 // Random fills: ATen's own checks and error texts, Philox on the device. The
-// numbers depend on the seed and the shape only, not on strides or device.
+// numbers depend on the seed and the shape, not on strides; normal and the
+// like also on the last bits of the driver's logarithm.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/device/generator.h"
 #include "../common/kernel_text.h"

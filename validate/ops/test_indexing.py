@@ -106,3 +106,25 @@ def test_masks_of_every_kind(device):
     y[mask.to(device)] = 3
     assert torch.equal(y.cpu(), x)
     assert torch.equal(y, x.to(device)) and not torch.equal(y, (x + 1).to(device))
+
+
+def test_half_sums_are_rounded_once(device):
+    table = torch.zeros(3, 2, device=device, dtype=torch.bfloat16)
+    index = torch.ones(1000, dtype=torch.int64, device=device)
+    table.index_add_(0, index, torch.ones(1000, 2, device=device, dtype=torch.bfloat16))
+    assert table[1].cpu().tolist() == [1000.0, 1000.0]
+
+
+def test_embedding_gradient_at_padding_is_zero(device):
+    weight = torch.randn(5, 2, device=device, requires_grad=True)
+    index = torch.tensor([1, 2, 2], device=device)
+    y = torch.nn.functional.embedding(index, weight, padding_idx=2)
+    y.backward(torch.tensor([[1.0, 1], [float("inf"), 1], [1, 1]], device=device))
+    assert weight.grad.cpu()[2].tolist() == [0, 0] and weight.grad.cpu()[1].tolist() == [1, 1]
+
+
+def test_flip_keeps_channels_last(device):
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    result = x.to(device).flip(1, 3)
+    assert result.stride() == x.flip(1, 3).stride()
+    assert torch.equal(result.cpu(), x.flip(1, 3))
