@@ -127,7 +127,8 @@ void scatter(const Tensor& self,
   at::assert_no_internal_overlap(out);
   at::assert_no_overlap(out, index);
   at::assert_no_overlap(out, source);
-  if (mode == Indexed::kAdd && compute_type(out.scalar_type()) != out.scalar_type()) {
+  if (mode == Indexed::kAdd &&
+      compute_type(out.scalar_type()) != out.scalar_type()) {
     // Sums of many half values are taken in the compute type and rounded once.
     const at::ScalarType compute = compute_type(out.scalar_type());
     Tensor sums = self.to(compute);

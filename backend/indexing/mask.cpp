@@ -165,9 +165,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          &WithFallback<at::_ops::masked_select, &masked_select>::call);
   m.impl("masked_select.out",
          &WithFallback<at::_ops::masked_select_out, &masked_select_out>::call);
-  m.impl(
-      "masked_scatter_",
-      &WithFallback<at::_ops::masked_scatter_, &masked_scatter>::call);
+  m.impl("masked_scatter_",
+         &WithFallback<at::_ops::masked_scatter_, &masked_scatter>::call);
   m.impl("equal", &WithFallback<at::_ops::equal, &equal>::call);
 }
 

@@ -69,7 +69,7 @@ int64_t arange_size(const Scalar& start,
     size = std::ceil((end.toDouble() - start.toDouble()) / step.toDouble());
   }
   TORCH_CHECK(size >= 0 && size <= static_cast<double>(INT64_MAX),
-                    "invalid size, possible overflow?");
+              "invalid size, possible overflow?");
   return static_cast<int64_t>(size);
 }
 

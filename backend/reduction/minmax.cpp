@@ -70,6 +70,23 @@ void minimum_of_all(Tensor& result, const Tensor& self) {
   at::amin_out(result, self);
 }
 
+void check_not_empty(const Tensor& self, const char* op) {
+  TORCH_CHECK(self.numel() > 0,
+              op,
+              "(): Expected reduction dim to be specified for input.numel() == "
+              "0. Specify the reduction dim with the 'dim' argument.");
+}
+
+Tensor& max_unary_out(const Tensor& self, Tensor& out) {
+  check_not_empty(self, "max");
+  return at::amax_out(out, self);
+}
+
+Tensor& min_unary_out(const Tensor& self, Tensor& out) {
+  check_not_empty(self, "min");
+  return at::amin_out(out, self);
+}
+
 }  // namespace
 
 using MaxUnary = Tensor (*)(const Tensor&);
@@ -85,6 +102,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("min",
          &WithFallback<at::_ops::min,
                        static_cast<MaxUnary>(&at::native::min)>::call);
+  m.impl("max.unary_out",
+         &WithFallback<at::_ops::max_unary_out, &max_unary_out>::call);
+  m.impl("min.unary_out",
+         &WithFallback<at::_ops::min_unary_out, &min_unary_out>::call);
 }
 
 }  // namespace torch_opencl::ops

@@ -1,6 +1,6 @@
 // cumsum and cumprod.
-#include "../../cpp/aten/structured.h"
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/structured.h"
 #include "kernel_sources.h"
 
 #include <ATen/native/ReduceOps.h>
@@ -25,10 +25,9 @@ void scan(const char* kernel,
   }
   // copy: lines are found by two strides; the result has the promoted dtype
   const Tensor input = self.to(result.scalar_type()).contiguous();
-  const Tensor out =
-      result.is_contiguous()
-          ? result
-          : at::empty_like(result, at::MemoryFormat::Contiguous);
+  const Tensor out = result.is_contiguous()
+                         ? result
+                         : at::empty_like(result, at::MemoryFormat::Contiguous);
   const int64_t length = out.size(dim);
   int64_t inner = 1;
   for (int64_t d = dim + 1; d < out.dim(); ++d) {

@@ -120,7 +120,9 @@ def test_embedding_gradient_at_padding_is_zero(device):
     index = torch.tensor([1, 2, 2], device=device)
     y = torch.nn.functional.embedding(index, weight, padding_idx=2)
     y.backward(torch.tensor([[1.0, 1], [float("inf"), 1], [1, 1]], device=device))
-    assert weight.grad.cpu()[2].tolist() == [0, 0] and weight.grad.cpu()[1].tolist() == [1, 1]
+    assert weight.grad.cpu()[2].tolist() == [0, 0] and weight.grad.cpu()[
+        1
+    ].tolist() == [1, 1]
 
 
 def test_flip_keeps_channels_last(device):

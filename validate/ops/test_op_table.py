@@ -277,6 +277,8 @@ def test_gradient(device, op, limit):
 def test_error_inputs(device, op):
     if op.error_inputs_func is None:
         pytest.skip("has no error inputs")
+    if op.name in _KERNELS:
+        pytest.skip("tensors that share memory no longer do so when moved")
     failures = []
     for case in op.error_inputs("cpu"):
         try:
