@@ -64,6 +64,7 @@ struct Registry {
   std::atomic<bool> is_ready{false};
   std::vector<std::string> prefixes;
   std::vector<std::string> log;
+  size_t discovered = 0;  // before TORCH_OPENCL_DEVICES
   std::vector<std::unique_ptr<Device>> devices;
 };
 
@@ -82,10 +83,10 @@ Registry& enumerated() {
   if (!r.is_ready.load()) {
     // Read straight from the environment: a mistake in another variable must
     // not hide the devices; config() reports it at first use.
-    std::vector<DiscoveredDevice> found =
-        select(discover(r.prefixes, r.log),
-               environment("TORCH_OPENCL_DEVICES"),
-               r.log);
+    std::vector<DiscoveredDevice> found = discover(r.prefixes, r.log);
+    r.discovered = found.size();
+    found =
+        select(std::move(found), environment("TORCH_OPENCL_DEVICES"), r.log);
     const std::string forced = environment("TORCH_OPENCL_DEVICE_CLASS");
     for (size_t i = 0; i < found.size(); ++i) {
       DeviceInfo info = std::move(found[i].info);
@@ -126,7 +127,9 @@ cl_context Device::context() {
     // that it enumerated itself.
     cl_context created =
         api().clCreateContext(nullptr, 1, &id_, nullptr, nullptr, &code);
-    OPENCL_CHECK(code);
+    if (code != CL_SUCCESS) {
+      throw_opencl_error(code, "clCreateContext", __FILE__, __LINE__);
+    }
     context_.store(created, std::memory_order_release);
   }
   return context_.load();
@@ -157,6 +160,12 @@ Device& device(int index) {
   const int count = static_cast<int>(r.devices.size());
   if (index >= 0 && index < count) [[likely]] {
     return *r.devices[index];
+  }
+  if (count == 0 && r.discovered > 0) {
+    throw Error("TORCH_OPENCL_DEVICES=" + environment("TORCH_OPENCL_DEVICES") +
+                " selects none of the " + std::to_string(r.discovered) +
+                " OpenCL devices found; `python -m torch_opencl.diagnose` "
+                "lists them.");
   }
   if (count == 0) {
     throw Error(

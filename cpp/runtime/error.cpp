@@ -73,10 +73,10 @@ void throw_opencl_error(int code,
                         const char* file,
                         int line) {
   std::string name(call);
-  name = name.substr(0, name.find('('));
-  if (const size_t dot = name.find_last_of('.'); dot != std::string::npos) {
-    name = name.substr(dot + 1);
+  if (name.starts_with("api().")) {
+    name = name.substr(6);
   }
+  name = name.substr(0, name.find('('));
   std::string text = "OpenCL error " + std::to_string(code) + " (" +
                      error_name(code) + ") from " + name + " at " + file + ":" +
                      std::to_string(line);

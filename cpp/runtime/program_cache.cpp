@@ -223,7 +223,9 @@ cl_program ProgramCache::Impl::build(const std::string& name,
   cl_int code = CL_SUCCESS;
   cl_program program = api().clCreateProgramWithSource(
       device.context(), 1, &source, &size, &code);
-  OPENCL_CHECK(code);
+  if (code != CL_SUCCESS) {
+    throw_opencl_error(code, "clCreateProgramWithSource", __FILE__, __LINE__);
+  }
   if (debug >= 4) {
     std::fprintf(
         stderr, "torch_opencl: source of %s:\n%s\n", name.c_str(), source);

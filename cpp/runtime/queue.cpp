@@ -54,7 +54,9 @@ Queue::Queue(Device& device, int64_t stream_id)
   cl_int code = CL_SUCCESS;
   handle_ = api().clCreateCommandQueue(
       device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &code);
-  OPENCL_CHECK(code);
+  if (code != CL_SUCCESS) {
+    throw_opencl_error(code, "clCreateCommandQueue", __FILE__, __LINE__);
+  }
 }
 
 Queue::~Queue() {
@@ -71,6 +73,9 @@ void Queue::throw_failed(int code, const char* call) {
   const int64_t size = static_cast<int64_t>(recent_.size());
   for (int64_t i = 0; i < std::min(count, size); ++i) {
     const char* name = recent_[(count - 1 - i) % size].load();
+    if (name == nullptr) {
+      continue;  // another thread has counted its launch and not yet named it
+    }
     names += (names.empty() ? "" : ", ") + std::string(name);
   }
   if (!names.empty()) {
@@ -106,7 +111,6 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
   if (number % kPendingStep == kPendingStep - 1) [[unlikely]] {
     bound_pending();
   }
-  ++enqueue_count_;
   const cl_int code = api().clEnqueueNDRangeKernel(handle_,
                                                    kernel.handle,
                                                    range.dimensions,
@@ -119,6 +123,7 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
   if (code != CL_SUCCESS) [[unlikely]] {
     throw_failed(code, "clEnqueueNDRangeKernel");
   }
+  ++enqueue_count_;
   const Config& settings = config();
   if (settings.debug >= 2) [[unlikely]] {
     std::fprintf(stderr,
@@ -142,7 +147,6 @@ void Queue::copy(cl_mem source,
       (source == destination && source_offset == destination_offset)) {
     return;
   }
-  ++enqueue_count_;
   const cl_int code = api().clEnqueueCopyBuffer(handle_,
                                                 source,
                                                 destination,
@@ -155,6 +159,7 @@ void Queue::copy(cl_mem source,
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueCopyBuffer");
   }
+  ++enqueue_count_;
 }
 
 void Queue::fill(cl_mem memory,
@@ -165,7 +170,6 @@ void Queue::fill(cl_mem memory,
   if (memory == nullptr || bytes == 0) {
     return;
   }
-  ++enqueue_count_;
   const cl_int code = api().clEnqueueFillBuffer(handle_,
                                                 memory,
                                                 pattern,
@@ -178,6 +182,7 @@ void Queue::fill(cl_mem memory,
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueFillBuffer");
   }
+  ++enqueue_count_;
 }
 
 void Queue::read(
@@ -186,7 +191,6 @@ void Queue::read(
     return;
   }
   wait_count_ += blocking ? 1 : 0;
-  ++enqueue_count_;
   const cl_int code = api().clEnqueueReadBuffer(handle_,
                                                 memory,
                                                 blocking ? CL_TRUE : CL_FALSE,
@@ -199,6 +203,7 @@ void Queue::read(
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueReadBuffer");
   }
+  ++enqueue_count_;
 }
 
 void Queue::write(cl_mem memory,
@@ -210,7 +215,6 @@ void Queue::write(cl_mem memory,
     return;
   }
   wait_count_ += blocking ? 1 : 0;
-  ++enqueue_count_;
   const cl_int code = api().clEnqueueWriteBuffer(handle_,
                                                  memory,
                                                  blocking ? CL_TRUE : CL_FALSE,
@@ -223,10 +227,10 @@ void Queue::write(cl_mem memory,
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueWriteBuffer");
   }
+  ++enqueue_count_;
 }
 
 Event Queue::record() {
-  ++enqueue_count_;
   return enqueue_marker();
 }
 
@@ -237,6 +241,7 @@ Event Queue::enqueue_marker() {
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueMarkerWithWaitList");
   }
+  ++enqueue_count_;
   // Whoever polls the event must see it make progress.
   flush();
   return Event(event);
@@ -247,12 +252,12 @@ void Queue::wait(const Event& event) {
     return;
   }
   const cl_event handle = event.handle();
-  ++enqueue_count_;
   const cl_int code =
       api().clEnqueueBarrierWithWaitList(handle_, 1, &handle, nullptr);
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueBarrierWithWaitList");
   }
+  ++enqueue_count_;
 }
 
 bool Queue::query() {
