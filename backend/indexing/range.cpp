@@ -38,25 +38,24 @@ void through_contiguous(const Tensor& out, const Write& write) {
   out.copy_(dense);
 }
 
-// In integer arithmetic for an integer result, as ATen does: a fractional step
+// In integer arithmetic for an int64 result, as ATen does: a fractional step
 // of one is zero.
 int64_t arange_size(const Scalar& start,
                     const Scalar& end,
                     const Scalar& step,
                     at::ScalarType type) {
-  const bool is_integral = at::isIntegralType(type, /*includeBool=*/false);
-  const auto number = [is_integral](const Scalar& value) {
-    return is_integral ? static_cast<double>(value.toLong()) : value.toDouble();
-  };
-  TORCH_CHECK(step.toDouble() != 0, "step must be nonzero");
-  TORCH_CHECK_VALUE(number(step) != 0, "step must be nonzero");
-  TORCH_CHECK(std::isfinite(start.toDouble()) && std::isfinite(end.toDouble()),
+  const double first = start.toDouble();
+  const double last = end.toDouble();
+  const double by = step.toDouble();
+  TORCH_CHECK(by > 0 || by < 0, "step must be nonzero");
+  TORCH_CHECK_VALUE(type != at::kLong || step.toLong() != 0,
+                    "step must be nonzero");
+  TORCH_CHECK(std::isfinite(first) && std::isfinite(last),
               "unsupported range: ",
-              start.toDouble(),
+              first,
               " -> ",
-              end.toDouble());
-  TORCH_CHECK((number(step) > 0 && number(end) >= number(start)) ||
-                  (number(step) < 0 && number(end) <= number(start)),
+              last);
+  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first),
               "upper bound and lower bound inconsistent with step sign");
   double size = 0;
   if (type == at::kLong) {
@@ -66,7 +65,7 @@ int64_t arange_size(const Scalar& start,
     size = std::ceil(static_cast<double>(
         (end.toLong() - start.toLong() + stride - sign) / stride));
   } else {
-    size = std::ceil((end.toDouble() - start.toDouble()) / step.toDouble());
+    size = std::ceil((last - first) / by);
   }
   TORCH_CHECK(size >= 0 && size <= static_cast<double>(INT64_MAX),
               "invalid size, possible overflow?");

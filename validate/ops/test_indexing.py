@@ -130,3 +130,24 @@ def test_flip_keeps_channels_last(device):
     result = x.to(device).flip(1, 3)
     assert result.stride() == x.flip(1, 3).stride()
     assert torch.equal(result.cpu(), x.flip(1, 3))
+
+
+def test_long_cumulative_sums_stay_exact(device):
+    torch.manual_seed(0)
+    x = torch.rand(100_003)
+    expected = x.double().cumsum(0)
+    result = x.to(device).cumsum(0).cpu().double()
+    assert ((result - expected).norm() / expected.norm()).item() < 1e-7
+    edges = torch.tensor([1.0, float("inf"), 2.0, float("-inf"), 3.0])
+    assert torch.equal(edges.to(device).cumsum(0).cpu()[:3], edges.cumsum(0)[:3])
+    assert edges.to(device).cumsum(0).cpu()[3:].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32])
+@pytest.mark.parametrize("limits", [(0, 5, 1), (5, -5, -2), (0, 3, 1.5), (2, 2, 1)])
+def test_arange(device, dtype, limits):
+    expected = torch.arange(*limits, dtype=dtype)
+    result = torch.arange(*limits, dtype=dtype, device=device)
+    assert torch.equal(result.cpu(), expected)
+    with pytest.raises(RuntimeError, match="upper bound and lower bound inconsistent"):
+        torch.arange(0.5, 0.2, 1, dtype=dtype, device=device)
