@@ -14,8 +14,7 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kDepthBlock = 128;  // DEPTH_BLOCK of panels.clh
-constexpr int64_t kRun = 16;          // RUN of sum_columns on CPUs
+constexpr int64_t kRun = 16;  // RUN of sum_columns on CPUs
 constexpr int64_t kWorkspaceBytes = int64_t(64) << 20;
 
 using Vector4 = std::array<int32_t, 4>;
@@ -25,10 +24,6 @@ Vector4 vector4(const Spatial& spatial) {
           static_cast<int32_t>(spatial[1]),
           static_cast<int32_t>(spatial[2]),
           0};
-}
-
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
 }
 
 // Images whose columns fit the workspace.

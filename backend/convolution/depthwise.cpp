@@ -37,10 +37,6 @@ Vector4 strides(const Tensor& t) {
           static_cast<int32_t>(t.stride(4))};
 }
 
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-
 // Side of the kernels that are built in.
 int64_t built_in_kernel(const ConvolutionProblem& p) {
   return p.kernel[1] == 3 && p.kernel[2] == 3 ? 3 : 0;

@@ -7,16 +7,6 @@ namespace torch_opencl::ops {
 
 using namespace torch_opencl::aten;
 
-namespace {
-
-constexpr int64_t kDepthBlock = 128;  // DEPTH_BLOCK of panels.clh
-
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-
-}  // namespace
-
 bool needs_long_index(std::initializer_list<at::TensorBase> tensors) {
   for (const at::TensorBase& tensor : tensors) {
     int64_t reach = 1;

@@ -7,6 +7,13 @@
 
 namespace torch_opencl::ops {
 
+// DEPTH_BLOCK of panels.clh.
+constexpr int64_t kDepthBlock = 128;
+
+inline int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
 // An index of two levels: (i / size) * outer_stride + (i % size) * stride.
 struct Levels {
   int64_t size;
