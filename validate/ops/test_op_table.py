@@ -220,7 +220,8 @@ def test_out_and_in_place(device, op, dtype, limit):
     def check(sample):
         if in_place is not None and not sample.broadcasts_input:
             _check(op, in_place, opinfo.map_sample(sample, _clone), device)
-        if not op.supports_out:
+        # nonzero takes no out when it shall give a tuple.
+        if not op.supports_out or sample.kwargs.get("as_tuple"):
             return
         expected = opinfo.call(op, sample)
         for make in (_poisoned, _empty):
