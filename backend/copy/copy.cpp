@@ -10,6 +10,8 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/imag.h>
+#include <ATen/ops/real.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/library.h>
 
@@ -24,13 +26,24 @@ runtime::Location location_of(const Tensor& tensor) {
   return runtime::locate(tensor.const_data_ptr());
 }
 
+// The tensor without its lazy conjugation and negation.
+Tensor physical(const Tensor& tensor) {
+  const Tensor positive = tensor.is_neg() ? tensor._neg_view() : tensor;
+  return positive.is_conj() ? positive.conj() : positive;
+}
+
+// Puts those of `lazy` onto a physical tensor.
+Tensor with_bits_of(const Tensor& lazy, const Tensor& tensor) {
+  const Tensor conjugated = lazy.is_conj() ? tensor.conj() : tensor;
+  return lazy.is_neg() ? conjugated._neg_view() : conjugated;
+}
+
 // Same bytes in the same order: a plain buffer copy will do.
 bool is_plain(const Tensor& destination, const Tensor& source) {
   return destination.scalar_type() == source.scalar_type() &&
          destination.strides() == source.strides() &&
-         destination.is_non_overlapping_and_dense() &&
-         destination.is_conj() == source.is_conj() &&
-         destination.is_neg() == source.is_neg();
+         destination.is_non_overlapping_and_dense() && !source.is_conj() &&
+         !source.is_neg();
 }
 
 // A tensor on `device` that a plain copy can fill from, or into, `like`.
@@ -54,15 +67,28 @@ void copy_on_device(const Tensor& destination, const Tensor& source) {
               destination.nbytes());
     return;
   }
-  if (destination.is_complex() && source.is_complex() &&
-      !destination.is_conj() && !source.is_conj()) {
-    copy_on_device(at::view_as_real(destination), at::view_as_real(source));
+  if (source.is_neg() || source.is_conj()) {
+    copy_on_device(destination, physical(source));
+    if (source.is_neg()) {
+      (destination.is_complex() ? at::view_as_real(destination) : destination)
+          .neg_();
+    }
+    if (source.is_conj() && destination.is_complex()) {
+      at::imag(destination).neg_();
+    }
     return;
   }
-  if (destination.is_complex() || source.is_complex() ||
-      destination.is_neg() != source.is_neg()) {
-    // Conversion to and from complex, and conjugation, happen on the host.
-    destination.copy_(source.cpu().to(destination.scalar_type()));
+  if (destination.is_complex()) {
+    if (source.is_complex()) {
+      copy_on_device(at::view_as_real(destination), at::view_as_real(source));
+    } else {
+      copy_on_device(at::real(destination), source);
+      at::imag(destination).zero_();
+    }
+    return;
+  }
+  if (source.is_complex()) {
+    copy_on_device(destination, at::real(source));
     return;
   }
   auto iter = at::TensorIteratorConfig()
@@ -115,17 +141,14 @@ void copy_to_host(const Tensor& destination,
                   bool non_blocking) {
   if (!is_plain(destination, source)) {
     // Strided sources are gathered by a kernel; dtypes convert on the host.
-    Tensor dense = source;
+    Tensor dense = physical(source);
     if (!source.is_non_overlapping_and_dense()) {
       dense = staging(source, source.device(), source.scalar_type());
-      copy_on_device(dense, source);
+      copy_on_device(dense, physical(source));
     }
-    Tensor staged = staging(dense, at::kCPU, source.scalar_type());
-    if (source.is_conj()) {
-      staged = staged.conj();
-    }
+    const Tensor staged = staging(dense, at::kCPU, source.scalar_type());
     copy_to_host(staged, dense, false);
-    destination.copy_(staged);
+    destination.copy_(with_bits_of(source, staged));
     return;
   }
   const runtime::Location from = location_of(source);
@@ -153,6 +176,10 @@ Tensor copy_from(const Tensor& self,
                  const Tensor& destination,
                  bool non_blocking) {
   check_broadcasts(destination, self);
+  if (destination.is_conj() || destination.is_neg()) {
+    copy_from(with_bits_of(destination, self), physical(destination), false);
+    return destination;
+  }
   if (destination.numel() == 0) {
     return destination;
   }
@@ -191,6 +218,18 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+}
+
+// A copy resolves the lazy bits of its operands itself; the fallbacks of these
+// keys would ask it for a copy first.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
 }
 
 }  // namespace torch_opencl::ops

@@ -8,16 +8,13 @@ non-contiguous inputs, out= and in place. --full takes everything.
 
 from __future__ import annotations
 
-import re
 import zlib
-from functools import partial
 
-import opinfo
 import pytest
 import torch
+from conformance import judge, opinfo
 from conftest import run_seed
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._pytree import tree_map
 
 _DTYPES = (
     torch.float32,
@@ -67,19 +64,6 @@ _KERNELS = (
     "tril",
     "triu",
 )
-
-_BESSEL_REASON = "torch's CPU is 4e-7 off beyond 5; test_math.py judges these by mpmath"
-_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-
-# op and dtypes: why the device differs from the CPU.
-_EXCEPTIONS = {
-    ("polygamma", _INTEGERS): "the CPU's value at a pole is what rounding leaves of "
-    "infinity",
-    ("special.bessel_j0", (torch.float64,)): _BESSEL_REASON,
-    ("special.bessel_j1", (torch.float64,)): _BESSEL_REASON,
-    ("special.bessel_y0", (torch.float64,)): _BESSEL_REASON,
-    ("special.bessel_y1", (torch.float64,)): _BESSEL_REASON,
-}
 
 
 def _ops() -> dict[str, opinfo.OpInfo]:
@@ -138,122 +122,17 @@ def limit(pytestconfig: pytest.Config) -> int | None:
     return None if pytestconfig.getoption("full") else _SAMPLES
 
 
-def _skip_exceptions(device: torch.device, op, dtype: torch.dtype) -> None:
-    for (name, dtypes), reason in _EXCEPTIONS.items():
-        if op.name == name and dtype in dtypes:
-            pytest.skip(reason)
-    if dtype is torch.float64 and device.type == "opencl":
-        properties = torch.opencl.get_device_properties(device)
-        if not properties.has_fp64:
-            pytest.skip(f"{properties.name} has no float64")
-
-
-def _samples(op, dtype, limit, requires_grad=False):
-    samples = op.sample_inputs("cpu", dtype, requires_grad=requires_grad)
-    return opinfo.take(samples, limit, run_seed())
-
-
-def _check(op, function, sample, device, strides=False) -> None:
-    """``function`` gives on the device what it gives on the CPU."""
-    on_device = opinfo.to_device(sample, device)
-    try:
-        expected = opinfo.call(function, opinfo.map_sample(sample, _clone))
-    except Exception as error:
-        opinfo.same_error(function, on_device, error)
-        return
-    result = opinfo.call(function, on_device)
-    opinfo.assert_result(
-        result,
-        expected,
-        lambda: opinfo.call(function, opinfo.to_double(sample)),
-        strides=strides,
-    )
-
-
-def _clone(value):
-    return value.clone() if torch.is_tensor(value) else value
-
-
-def _for_each(samples, check) -> None:
-    """Runs every sample, then fails with all that went wrong."""
-    failures = []
-    for index, sample in enumerate(samples):
-        try:
-            check(sample)
-        except Exception as error:
-            text = str(error).strip().split("\n\nException raised from")[0]
-            failures.append(
-                f"sample {index}, {opinfo.describe(sample)}:\n"
-                f"  {type(error).__name__}: {text}"
-            )
-    if failures:
-        pytest.fail(
-            f"{len(failures)} samples failed\n" + "\n".join(failures[:4]), pytrace=False
-        )
-
-
 def test_forward(device, op, dtype, limit):
-    _skip_exceptions(device, op, dtype)
-    samples = _samples(op, dtype, limit)
-    _for_each(samples, lambda sample: _check(op, op, sample, device))
+    _ask(judge.forward, op, dtype, device, limit)
 
 
 def test_noncontiguous(device, op, dtype, limit):
-    _skip_exceptions(device, op, dtype)
-
-    def check(sample):
-        expected = opinfo.call(op, opinfo.map_sample(sample, _clone))
-        strided = opinfo.noncontiguous(opinfo.to_device(sample, device))
-        opinfo.assert_result(
-            opinfo.call(op, strided),
-            expected,
-            lambda: opinfo.call(op, opinfo.to_double(sample)),
-        )
-
-    _for_each(_samples(op, dtype, limit), check)
+    _ask(judge.noncontiguous, op, dtype, device, limit)
 
 
 def test_out_and_in_place(device, op, dtype, limit):
-    _skip_exceptions(device, op, dtype)
-    in_place = op.get_inplace()
-
-    def check(sample):
-        if in_place is not None and not sample.broadcasts_input:
-            _check(op, in_place, opinfo.map_sample(sample, _clone), device)
-        # nonzero takes no out when it shall give a tuple.
-        if not op.supports_out or sample.kwargs.get("as_tuple"):
-            return
-        expected = opinfo.call(op, sample)
-        for make in (_poisoned, _empty):
-            out = tree_map(partial(make, device), expected)
-            on_device = opinfo.to_device(sample, device)
-            returned = op(on_device.input, *on_device.args, **on_device.kwargs, out=out)
-            for ours, given in zip(
-                opinfo.tensors(returned), opinfo.tensors(out), strict=True
-            ):
-                assert ours is given or ours.data_ptr() == given.data_ptr()
-            opinfo.assert_result(
-                returned,
-                expected,
-                lambda: opinfo.call(op, opinfo.to_double(sample)),
-            )
-
-    _for_each(_samples(op, dtype, limit), check)
-
-
-def _poisoned(device, tensor):
-    """Same shape, full of values that no op may leave behind."""
-    if not torch.is_tensor(tensor):
-        return tensor
-    poisoned = torch.empty_like(tensor)
-    poisoned.fill_(float("nan") if tensor.is_floating_point() else 1)
-    return poisoned.to(device)
-
-
-def _empty(device, tensor):
-    if not torch.is_tensor(tensor):
-        return tensor
-    return torch.empty(0, dtype=tensor.dtype, device=device)
+    _ask(judge.out, op, dtype, device, limit)
+    _ask(judge.in_place, op, dtype, device, limit)
 
 
 def test_gradient(device, op, limit):
@@ -261,43 +140,19 @@ def test_gradient(device, op, limit):
         "cpu"
     ):
         pytest.skip("has no gradient")
-
-    def check(sample):
-        seed = run_seed()
-        expected = opinfo.gradients(op, sample, seed)
-        result = opinfo.gradients(op, opinfo.to_device(sample, device), seed)
-        opinfo.assert_result(
-            result,
-            expected,
-            lambda: opinfo.gradients(op, opinfo.to_double(sample), seed),
-        )
-
-    _for_each(_samples(op, torch.float32, limit, requires_grad=True), check)
+    _ask(judge.gradient, op, torch.float32, device, limit, requires_grad=True)
 
 
 def test_error_inputs(device, op):
     if op.error_inputs_func is None:
         pytest.skip("has no error inputs")
-    if op.name in _KERNELS:
-        pytest.skip("tensors that share memory no longer do so when moved")
-    failures = []
-    for case in op.error_inputs("cpu"):
-        try:
-            opinfo.call(op, case.sample_input)
-        except Exception:
-            pass
-        else:
-            continue
-        sample = opinfo.to_device(case.sample_input, device)
-        pattern = case.error_regex.replace("cpu", "(cpu|opencl:[0-9]+)")
-        try:
-            opinfo.call(op, sample)
-        except case.error_type as error:
-            if not re.search(pattern, str(error)):
-                failures.append(f"{error}\n  does not match {pattern}")
-        except Exception as error:
-            failures.append(f"{error!r}, expected {case.error_type}")
-        else:
-            failures.append(f"no {case.error_type.__name__}: {opinfo.describe(sample)}")
-    if failures:
-        pytest.fail("\n".join(failures), pytrace=False)
+    judge.errors(op, device)
+
+
+def _ask(question, op, dtype, device, limit, requires_grad=False) -> None:
+    reason = judge.exemption(op, question.__name__, dtype, device)
+    if reason:
+        pytest.skip(reason)
+    seed = run_seed()
+    samples = op.sample_inputs("cpu", dtype, requires_grad=requires_grad)
+    question(op, device, opinfo.take(samples, limit, seed), seed)

@@ -52,12 +52,28 @@ def map_sample(sample: SampleInput, function: Callable) -> SampleInput:
 
 
 def to_device(sample: SampleInput, device: torch.device) -> SampleInput:
+    """A copy there, with the same strides; what shared memory shares it again."""
+    moved = {}
+
     def move(value):
         # error inputs mix in tensors on "meta"
-        on_cpu = torch.is_tensor(value) and value.device.type == "cpu"
-        return value.to(device) if on_cpu else value
+        if not torch.is_tensor(value) or value.device.type != "cpu":
+            return value
+        if value.layout != torch.strided or value.is_conj() or value.is_neg():
+            return value.to(device, copy=True)
+        storage = value.untyped_storage()
+        key = (storage.data_ptr(), value.dtype)
+        if key not in moved:
+            flat = torch.empty(0, dtype=value.dtype).set_(storage)
+            moved[key] = flat.to(device, copy=True)
+        return moved[key].as_strided(
+            value.shape, value.stride(), value.storage_offset()
+        )
 
-    return map_sample(sample, move)
+    copy = map_sample(sample, move)
+    if str(copy.kwargs.get("device", "")) == "cpu":
+        copy.kwargs["device"] = device
+    return copy
 
 
 def to_double(sample: SampleInput) -> SampleInput:

@@ -1,0 +1,253 @@
+"""What is asked of an op, on torch's own samples: one function a question.
+
+A question takes op, dtype, device and samples, and raises AssertionError with
+all that went wrong. Results are compared with the CPU; those of random ops and
+of ops that leave memory uninitialised only in kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch
+from conformance import opinfo
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+_UNINITIALISED = (
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+)
+_SHOWN = 4
+
+# The host does not wait to see the values of indices; kernels stay in bounds.
+_VALUE_OF_AN_INDEX = re.compile(r"\bindex\b.*\bout of (range|bounds)")
+
+_BESSEL = "torch's CPU is 4e-7 off beyond 5; test_math.py judges these by mpmath"
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+_JITERATOR = "writes CUDA kernels"
+
+# Op, question and dtypes (None: all of them): why the CPU is no reference.
+_EXEMPTIONS = (
+    ("polygamma", None, _INTEGERS, "the CPU's poles are what rounding leaves of inf"),
+    ("special.bessel_j0", None, (torch.float64,), _BESSEL),
+    ("special.bessel_j1", None, (torch.float64,), _BESSEL),
+    ("special.bessel_y0", None, (torch.float64,), _BESSEL),
+    ("special.bessel_y1", None, (torch.float64,), _BESSEL),
+    ("equal", "out", None, "has no out, whatever the database says"),
+    ("_batch_norm_with_update", "out", None, "takes its outs one by one"),
+    ("tensor_split", None, None, "wants its indices on the CPU"),
+    ("jiterator_unary", None, None, _JITERATOR),
+    ("jiterator_binary", None, None, _JITERATOR),
+    ("jiterator_4inputs_with_extra_args", None, None, _JITERATOR),
+    ("jiterator_binary_return_by_ref", None, None, _JITERATOR),
+    ("jiterator_2inputs_2outputs", None, None, _JITERATOR),
+)
+
+
+def exemption(op, question: str, dtype: torch.dtype, device: torch.device) -> str:
+    """Why the CPU's result is no reference here; empty where it is."""
+    for name, only, dtypes, reason in _EXEMPTIONS:
+        if op.name == name and only in (None, question):
+            if dtypes is None or dtype in dtypes:
+                return reason
+    if dtype in (torch.float64, torch.complex128) and device.type == "opencl":
+        properties = torch.opencl.get_device_properties(device)
+        if not properties.has_fp64:
+            return f"{properties.name} has no float64"
+    return ""
+
+
+def forward(op, device, samples, seed) -> None:
+    """The value, and its strides."""
+    _for_each(samples, lambda sample: _check(op, op, sample, device, seed, True))
+
+
+def noncontiguous(op, device, samples, seed) -> None:
+    """The value, for inputs with gaps between their elements."""
+
+    def check(sample):
+        _check(op, op, opinfo.noncontiguous(sample), device, seed, False)
+
+    _for_each(samples, check)
+
+
+def in_place(op, device, samples, seed) -> None:
+    """The value of the in-place form."""
+
+    def check(sample):
+        if not sample.broadcasts_input:
+            _check(op, op.get_inplace(), _copy(sample), device, seed, False)
+
+    if op.get_inplace() is not None:
+        _for_each(samples, check)
+
+
+def out(op, device, samples, seed) -> None:
+    """The value in out=, whatever was there, and for an empty out."""
+
+    def check(sample):
+        # nonzero takes no out when it shall give a tuple.
+        expected, arbitrary = _on_cpu(op, op, sample)
+        if arbitrary or sample.kwargs.get("as_tuple"):
+            return
+        for make in (_poisoned, _empty):
+            given = tree_map(partial(make, device), expected)
+            on_device = opinfo.to_device(sample, device)
+            returned = op(
+                on_device.input, *on_device.args, **on_device.kwargs, out=given
+            )
+            if returned is not None:
+                pairs = zip(
+                    opinfo.tensors(returned), opinfo.tensors(given), strict=True
+                )
+                for ours, wanted in pairs:
+                    assert ours is wanted or ours.data_ptr() == wanted.data_ptr()
+            _assert_result(op, given, expected, sample)
+
+    if op.supports_out:
+        _for_each(samples, check)
+
+
+def gradient(op, device, samples, seed) -> None:
+    """The gradients of all inputs for a random gradient of each output."""
+
+    def check(sample):
+        with _Draws() as draws:
+            expected = opinfo.gradients(op, sample, seed)
+        if draws.seen:
+            return
+        result = opinfo.gradients(op, opinfo.to_device(sample, device), seed)
+        opinfo.assert_result(
+            result,
+            expected,
+            lambda: opinfo.gradients(op, opinfo.to_double(sample), seed),
+        )
+
+    _for_each(samples, check)
+
+
+def errors(op, device) -> None:
+    """What the CPU refuses is refused with the same exception and text."""
+    failures = []
+    for case in op.error_inputs("cpu"):
+        try:
+            opinfo.call(op, case.sample_input)
+        except Exception as error:
+            if _VALUE_OF_AN_INDEX.search(str(error)):
+                continue
+        else:
+            continue
+        sample = opinfo.to_device(case.sample_input, device)
+        pattern = case.error_regex.replace("cpu", "(cpu|opencl:[0-9]+)")
+        try:
+            opinfo.call(op, sample)
+        except case.error_type as error:
+            if not re.search(pattern, str(error)):
+                failures.append(f"{error}\n  does not match {pattern}")
+        except Exception as error:
+            failures.append(f"{error!r}, expected {case.error_type}")
+        else:
+            failures.append(f"no {case.error_type.__name__}: {opinfo.describe(sample)}")
+    assert not failures, "\n".join(failures)
+
+
+def _for_each(samples: Iterable, check: Callable) -> None:
+    """Asks for every sample, then fails with all that went wrong."""
+    failures = []
+    for index, sample in enumerate(samples):
+        try:
+            check(sample)
+        except Exception as error:
+            text = str(error).strip().split("\n\nException raised from")[0]
+            failures.append(
+                f"sample {index}, {opinfo.describe(sample)}:\n"
+                f"  {type(error).__name__}: {text}"
+            )
+    assert not failures, f"{len(failures)} samples failed\n" + "\n".join(
+        failures[:_SHOWN]
+    )
+
+
+def _check(op, function, sample, device, seed, strides) -> None:
+    on_device = opinfo.to_device(sample, device)
+    try:
+        expected, arbitrary = _on_cpu(op, function, sample)
+    except Exception as error:
+        opinfo.same_error(function, on_device, error)
+        return
+    if arbitrary:
+        _check_kind(op, function, on_device, expected, seed)
+        return
+    result = opinfo.call(function, on_device)
+    _assert_result(op, result, expected, sample, strides)
+
+
+def _assert_result(op, result, expected, sample, strides=False) -> None:
+    opinfo.assert_result(
+        result,
+        expected,
+        lambda: opinfo.call(op, opinfo.to_double(sample)),
+        strides=strides,
+    )
+
+
+class _Draws(TorchDispatchMode):
+    """Sees whether an op draws random numbers, whoever seeds the generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if torch.Tag.nondeterministic_seeded not in function.tags:
+            return function(*args, **(kwargs or {}))
+        state = torch.get_rng_state()
+        result = function(*args, **(kwargs or {}))
+        self.seen |= not torch.equal(state, torch.get_rng_state())
+        return result
+
+
+def _on_cpu(op, function, sample) -> tuple[object, bool]:
+    """The CPU's result, and whether another call may give another one."""
+    with _Draws() as draws:
+        result = opinfo.call(function, _copy(sample))
+    return result, draws.seen or op.name in _UNINITIALISED
+
+
+def _check_kind(op, function, on_device, expected, seed) -> None:
+    """Shape, dtype and device of a random result; the same seed repeats it."""
+    results = []
+    for _ in range(2):
+        torch.manual_seed(seed)
+        results.append(opinfo.tensors(opinfo.call(function, _copy(on_device))))
+    for first, again, cpu in zip(*results, opinfo.tensors(expected), strict=True):
+        assert first.shape == cpu.shape, f"shape {first.shape}, expected {cpu.shape}"
+        assert first.dtype == cpu.dtype, f"dtype {first.dtype}, expected {cpu.dtype}"
+        if op.name not in _UNINITIALISED:
+            assert torch.equal(first.cpu(), again.cpu()), "the seed does not repeat it"
+
+
+def _copy(sample):
+    return opinfo.to_device(sample, torch.device("cpu"))
+
+
+def _poisoned(device, tensor):
+    """Same shape, full of values that no op may leave behind."""
+    if not torch.is_tensor(tensor):
+        return tensor
+    poisoned = torch.empty_like(tensor)
+    poisoned.fill_(float("nan") if tensor.is_floating_point() else 1)
+    return poisoned.to(device)
+
+
+def _empty(device, tensor):
+    if not torch.is_tensor(tensor):
+        return tensor
+    return torch.empty(0, dtype=tensor.dtype, device=device)
