@@ -2,6 +2,7 @@
 
 #include "../runtime/config.h"
 #include "../runtime/device.h"
+#include "cpu_on_purpose.h"
 
 #include <torch/library.h>
 
@@ -60,6 +61,10 @@ bool is_supported(const at::Tensor& tensor) {
 }
 
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (is_cpu_on_purpose(op.schema().name())) {
+    at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+    return;
+  }
   const std::string name = c10::toString(op.schema().operator_name());
   const std::string& policy = runtime::config().fallback;
   TORCH_CHECK_NOT_IMPLEMENTED(

@@ -1,5 +1,6 @@
 // torch_opencl._C: thin bindings; the Python package gives them their public
 // names, defaults and documentation.
+#include "../aten/cpu_on_purpose.h"
 #include "../aten/fallback.h"
 #include "../device/allocator.h"
 #include "../device/fork.h"
@@ -191,6 +192,7 @@ void bind_devices(py::module_& m) {
   m.def("_default_generator", wrap_pybind_function(&default_generator));
   m.def("_program_cache_stats", wrap_pybind_function(&program_cache_stats));
   m.def("_queue_counts", wrap_pybind_function(&queue_counts));
+  m.def("_cpu_on_purpose", &aten::cpu_on_purpose);
   m.def("_fallback_stats", &aten::fallback_stats);
   m.def("_reset_fallback_stats", &aten::reset_fallback_stats);
 }

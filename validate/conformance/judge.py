@@ -54,9 +54,9 @@ _EXEMPTIONS = (
 def exemption(op, question: str, dtype: torch.dtype, device: torch.device) -> str:
     """Why the CPU's result is no reference here; empty where it is."""
     for name, only, dtypes, reason in _EXEMPTIONS:
-        if op.name == name and only in (None, question):
-            if dtypes is None or dtype in dtypes:
-                return reason
+        applies = only in (None, question) and (dtypes is None or dtype in dtypes)
+        if op.name == name and applies:
+            return reason
     if dtype in (torch.float64, torch.complex128) and device.type == "opencl":
         properties = torch.opencl.get_device_properties(device)
         if not properties.has_fp64:

@@ -1,0 +1,41 @@
+"""Ops that run on the CPU by decision: right, quiet and uncounted. The tests'
+policy forbids every other fallback."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch_opencl
+
+_CALLS = {
+    "cholesky": lambda x: torch.linalg.cholesky(x @ x.mT + 3 * torch.eye(3).to(x)),
+    "solve": lambda x: torch.linalg.solve(x, x[:, :2]),
+    "qr": lambda x: torch.linalg.qr(x)[1].abs(),
+    "svd": torch.linalg.svdvals,
+    "det": torch.linalg.det,
+    "rfft": lambda x: torch.view_as_real(torch.fft.rfft(x)),
+    "irfft": lambda x: torch.fft.irfft(torch.fft.rfft(x), n=3),
+}
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_is_quiet(device, name):
+    x = torch.randn(3, 3) + 2 * torch.eye(3)
+    torch.opencl.reset_fallback_stats()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = _CALLS[name](x.to(device))
+    assert result.device == device
+    torch.testing.assert_close(result.cpu(), _CALLS[name](x))
+    assert torch.opencl.fallback_stats() == {}
+
+
+def test_names_are_aten_families():
+    families = {
+        name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()
+    }
+    declared = torch_opencl._C._cpu_on_purpose()
+    assert declared == sorted(declared)
+    assert set(declared) <= families
