@@ -1,0 +1,222 @@
+// upsample_* and _upsample_nearest_exact*: one problem over five dimensions,
+// with sizes of 1 for those that a tensor lacks.
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
+#include "kernel_sources.h"
+
+#include <ATen/native/UpSample.h>
+#include <ATen/ops/_upsample_nearest_exact1d_backward_meta.h>
+#include <ATen/ops/_upsample_nearest_exact1d_backward_ops.h>
+#include <ATen/ops/_upsample_nearest_exact1d_meta.h>
+#include <ATen/ops/_upsample_nearest_exact1d_ops.h>
+#include <ATen/ops/_upsample_nearest_exact2d_backward_meta.h>
+#include <ATen/ops/_upsample_nearest_exact2d_backward_ops.h>
+#include <ATen/ops/_upsample_nearest_exact2d_meta.h>
+#include <ATen/ops/_upsample_nearest_exact2d_ops.h>
+#include <ATen/ops/_upsample_nearest_exact3d_backward_meta.h>
+#include <ATen/ops/_upsample_nearest_exact3d_backward_ops.h>
+#include <ATen/ops/_upsample_nearest_exact3d_meta.h>
+#include <ATen/ops/_upsample_nearest_exact3d_ops.h>
+#include <ATen/ops/upsample_bicubic2d_backward_meta.h>
+#include <ATen/ops/upsample_bicubic2d_backward_ops.h>
+#include <ATen/ops/upsample_bicubic2d_meta.h>
+#include <ATen/ops/upsample_bicubic2d_ops.h>
+#include <ATen/ops/upsample_bilinear2d_backward_meta.h>
+#include <ATen/ops/upsample_bilinear2d_backward_ops.h>
+#include <ATen/ops/upsample_bilinear2d_meta.h>
+#include <ATen/ops/upsample_bilinear2d_ops.h>
+#include <ATen/ops/upsample_linear1d_backward_meta.h>
+#include <ATen/ops/upsample_linear1d_backward_ops.h>
+#include <ATen/ops/upsample_linear1d_meta.h>
+#include <ATen/ops/upsample_linear1d_ops.h>
+#include <ATen/ops/upsample_nearest1d_backward_meta.h>
+#include <ATen/ops/upsample_nearest1d_backward_ops.h>
+#include <ATen/ops/upsample_nearest1d_meta.h>
+#include <ATen/ops/upsample_nearest1d_ops.h>
+#include <ATen/ops/upsample_nearest2d_backward_meta.h>
+#include <ATen/ops/upsample_nearest2d_backward_ops.h>
+#include <ATen/ops/upsample_nearest2d_meta.h>
+#include <ATen/ops/upsample_nearest2d_ops.h>
+#include <ATen/ops/upsample_nearest3d_backward_meta.h>
+#include <ATen/ops/upsample_nearest3d_backward_ops.h>
+#include <ATen/ops/upsample_nearest3d_meta.h>
+#include <ATen/ops/upsample_nearest3d_ops.h>
+#include <ATen/ops/upsample_trilinear3d_backward_meta.h>
+#include <ATen/ops/upsample_trilinear3d_backward_ops.h>
+#include <ATen/ops/upsample_trilinear3d_meta.h>
+#include <ATen/ops/upsample_trilinear3d_ops.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::IntArrayRef;
+using at::Tensor;
+
+constexpr int kWorkGroup = 64;
+
+// MODE of upsample.cl.
+enum class Mode { kNearest, kNearestExact, kLinear, kCubic };
+
+// geometry_t of upsample.cl.
+template <class Scale>
+struct Geometry {
+  int64_t large_strides[5];
+  int64_t small_strides[5];
+  Scale scale[3];
+  int32_t channels;
+  int32_t large[3];
+  int32_t small[3];
+};
+
+// What follows the sizes in the schemas: align_corners where the mode has it,
+// a scale for each axis, and the result.
+struct Rest {
+  bool align_corners = false;
+  std::vector<std::optional<double>> scales;
+  Tensor result;
+
+  void take(bool value) { align_corners = value; }
+  void take(const std::optional<double>& scale) { scales.push_back(scale); }
+  void take(const Tensor& tensor) { result = tensor; }
+};
+
+template <class... T>
+Rest rest_of(const T&... arguments) {
+  Rest rest;
+  (rest.take(arguments), ...);
+  return rest;
+}
+
+template <class Scale>
+Scale scale_of(
+    Mode mode, const Rest& rest, int axis, int64_t small, int64_t large) {
+  const std::optional<double> given = rest.scales[axis];
+  if (mode == Mode::kNearest || mode == Mode::kNearestExact) {
+    return at::native::compute_scales_value<Scale>(given, small, large);
+  }
+  return at::native::area_pixel_compute_scale<Scale>(
+      small, large, rest.align_corners, given);
+}
+
+template <class Scale>
+void launch_upsample(const char* kernel,
+                     Mode mode,
+                     const Rest& rest,
+                     const Tensor& large,
+                     const Tensor& small,
+                     bool writes_large) {
+  const Tensor& written = writes_large ? large : small;
+  const int spatial = static_cast<int>(large.dim()) - 2;
+  Geometry<Scale> geometry{};
+  for (int d = 0; d < 2; ++d) {
+    geometry.large_strides[d] = large.stride(d);
+    geometry.small_strides[d] = small.stride(d);
+  }
+  for (int axis = 0; axis < 3; ++axis) {
+    const int given = axis - (3 - spatial);
+    const bool exists = given >= 0;
+    geometry.large_strides[2 + axis] = exists ? large.stride(2 + given) : 0;
+    geometry.small_strides[2 + axis] = exists ? small.stride(2 + given) : 0;
+    const int64_t large_size = exists ? large.size(2 + given) : 1;
+    const int64_t small_size = exists ? small.size(2 + given) : 1;
+    geometry.large[axis] = static_cast<int32_t>(large_size);
+    geometry.small[axis] = static_cast<int32_t>(small_size);
+    geometry.scale[axis] =
+        exists ? scale_of<Scale>(mode, rest, given, small_size, large_size)
+               : Scale(1);
+  }
+  geometry.channels = static_cast<int32_t>(large.size(1));
+  const bool channels_last = written.stride(1) == 1 && written.size(1) > 1;
+  const int32_t* size = writes_large ? geometry.large : geometry.small;
+  const size_t batches = large.size(0);
+  const size_t channels = geometry.channels;
+  const size_t plane = static_cast<size_t>(size[0]) * size[1];
+  const NDRange work =
+      channels_last
+          ? range(channels, plane * size[2], batches, kWorkGroup, 1, 1)
+          : range(size[2], plane, batches * channels, kWorkGroup, 1, 1);
+  launch(written,
+         sources::upsample,
+         kernel,
+         {{"DTYPE", dtype_of(written)},
+          {"MODE", static_cast<int>(mode)},
+          {"ALIGN_CORNERS", rest.align_corners},
+          {"CHANNELS_LAST", channels_last},
+          {"ROUND", written.scalar_type() == at::kByte},
+          {"WG_SIZE", kWorkGroup}},
+         work,
+         geometry,
+         arg(written),
+         arg(writes_large ? small : large));
+}
+
+void resample(const char* kernel,
+              Mode mode,
+              const Rest& rest,
+              const Tensor& large,
+              const Tensor& small,
+              bool writes_large) {
+  const Tensor& written = writes_large ? large : small;
+  if (written.scalar_type() != at::kByte || !writes_large) {
+    check_floating("upsample", written);
+  }
+  const bool is_nearest = mode == Mode::kNearest || mode == Mode::kNearestExact;
+  if (written.scalar_type() == at::kDouble && !is_nearest) {
+    launch_upsample<double>(kernel, mode, rest, large, small, writes_large);
+  } else {
+    launch_upsample<float>(kernel, mode, rest, large, small, writes_large);
+  }
+}
+
+template <class Meta, Mode kMode>
+struct Forward : Meta {
+  template <class... T>
+  void impl(const Tensor& self, IntArrayRef, const T&... arguments) {
+    const Rest rest = rest_of(arguments...);
+    if (rest.result.numel() > 0) {
+      resample("upsample_forward", kMode, rest, rest.result, self, true);
+    }
+  }
+};
+
+template <class Meta, Mode kMode>
+struct Backward : Meta {
+  template <class... T>
+  void impl(const Tensor& grad_output,
+            IntArrayRef,
+            IntArrayRef,
+            const T&... arguments) {
+    const Rest rest = rest_of(arguments...);
+    if (rest.result.numel() > 0) {
+      resample(
+          "upsample_backward", kMode, rest, grad_output, rest.result, false);
+    }
+  }
+};
+
+}  // namespace
+
+#define UPSAMPLE(name, mode)                                         \
+  structured<Forward<at::meta::structured_##name, mode>,             \
+             at::_ops::name##_out>(m);                               \
+  structured<Backward<at::meta::structured_##name##_backward, mode>, \
+             at::_ops::name##_backward_grad_input>(m)
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  UPSAMPLE(upsample_nearest1d, Mode::kNearest);
+  UPSAMPLE(upsample_nearest2d, Mode::kNearest);
+  UPSAMPLE(upsample_nearest3d, Mode::kNearest);
+  UPSAMPLE(_upsample_nearest_exact1d, Mode::kNearestExact);
+  UPSAMPLE(_upsample_nearest_exact2d, Mode::kNearestExact);
+  UPSAMPLE(_upsample_nearest_exact3d, Mode::kNearestExact);
+  UPSAMPLE(upsample_linear1d, Mode::kLinear);
+  UPSAMPLE(upsample_bilinear2d, Mode::kLinear);
+  UPSAMPLE(upsample_trilinear3d, Mode::kLinear);
+  UPSAMPLE(upsample_bicubic2d, Mode::kCubic);
+}
+
+#undef UPSAMPLE
+
+}  // namespace torch_opencl::ops

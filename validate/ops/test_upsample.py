@@ -1,0 +1,83 @@
+"""Resampling: values, gradients, layouts and dtypes of every mode."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from against_cpu import FLOATS, LAYOUTS, check, contiguous, strided
+from torch.nn.functional import interpolate
+
+_MODES = {
+    1: ("nearest", "nearest-exact", "linear"),
+    2: ("nearest", "nearest-exact", "bilinear", "bicubic"),
+    3: ("nearest", "nearest-exact", "trilinear"),
+}
+_SIZES = {1: [(3,), (14,), (150,)], 2: [(3, 4), (14, 10), (1, 70), (7, 5)]}
+_SIZES[3] = [(2, 3, 4), (6, 14, 10), (1, 1, 9)]
+_SOURCE = (3, 7, 5)
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_sizes(device, spatial, align):
+    x = torch.randn(2, 3, *_SOURCE[-spatial:])
+    for mode in _MODES[spatial]:
+        corners = {} if mode.startswith("nearest") else {"align_corners": align}
+        for size in _SIZES[spatial]:
+            check(lambda x: interpolate(x, size, mode=mode, **corners), [x], device)  # noqa: B023
+
+
+@pytest.mark.parametrize("factor", [0.4, 2.0, (1.7, 0.6)])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_scale_factors(device, factor, recompute):
+    x = torch.randn(1, 2, 13, 9)
+    for mode in _MODES[2]:
+        check(
+            lambda x: interpolate(
+                x,
+                scale_factor=factor,
+                mode=mode,  # noqa: B023
+                recompute_scale_factor=recompute,
+            ),
+            [x],
+            device,
+        )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("mode", _MODES[2])
+def test_layouts(device, mode, layout):
+    x = layout(torch.randn(2, 67, 5, 6))
+    check(lambda x: interpolate(x, (11, 7), mode=mode), [x], device)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("mode", _MODES[2])
+def test_dtypes(device, mode, dtype):
+    x = torch.randn(2, 3, 5, 6)
+    check(lambda x: interpolate(x, (11, 4), mode=mode), [x], device, dtype)
+
+
+@pytest.mark.parametrize("layout", [contiguous, strided])
+@pytest.mark.parametrize("size", [(3, 4), (20, 17), (6, 7)])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_antialias(device, mode, size, layout):
+    x = layout(torch.randn(2, 3, 13, 16))
+    check(lambda x: interpolate(x, size, mode=mode, antialias=True), [x], device)
+
+
+@pytest.mark.parametrize("mode", _MODES[2])
+def test_bytes(device, mode):
+    x = torch.randint(256, (2, 3, 9, 8), dtype=torch.uint8)
+    result = interpolate(x.to(device), (5, 13), mode=mode).cpu()
+    # The CPU rounds weights, and what lies between the axes, to integers.
+    expected = interpolate(x.double(), (5, 13), mode=mode).round().clamp(0, 255)
+    off = 0 if mode.startswith("nearest") else 1
+    assert (result.double() - expected).abs().max() <= off
+
+
+def test_empty_batch(device):
+    x = torch.empty(0, 3, 5, 6, device=device, requires_grad=True)
+    y = interpolate(x, (11, 7), mode="bilinear")
+    y.sum().backward()
+    assert y.shape == (0, 3, 11, 7) and x.grad.shape == x.shape
