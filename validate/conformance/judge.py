@@ -32,6 +32,17 @@ _VALUE_OF_AN_INDEX = re.compile(r"\bindex\b.*\bout of (range|bounds)")
 _BESSEL = "torch's CPU is 4e-7 off beyond 5; test_math.py judges these by mpmath"
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 _BYTES = "the CPU rounds weights to integers: test_upsample.py allows one level"
+_COARSE = (
+    torch.float16,
+    torch.bfloat16,
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+)
+_TIES = "the CPU picks any of equal elements; test_sorting.py wants the first"
 _JITERATOR = "writes CUDA kernels"
 
 # Op, question and dtypes (None: all of them): why the CPU is no reference.
@@ -44,6 +55,12 @@ _EXEMPTIONS = (
     ("nn.functional.interpolate", None, (torch.uint8,), _BYTES),
     ("nn.functional.upsample_bilinear", None, (torch.uint8,), _BYTES),
     ("_upsample_bilinear2d_aa", None, (torch.uint8,), _BYTES),
+    ("sort", None, _COARSE, _TIES),
+    ("argsort", None, _COARSE, _TIES),
+    ("msort", "gradient", _COARSE, _TIES),
+    ("topk", None, _COARSE, _TIES),
+    ("kthvalue", None, _COARSE, _TIES),
+    ("mode", None, _COARSE, _TIES),
     ("equal", "out", None, "has no out, whatever the database says"),
     ("_batch_norm_with_update", "out", None, "takes its outs one by one"),
     ("tensor_split", None, None, "wants its indices on the CPU"),

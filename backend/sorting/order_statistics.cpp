@@ -1,0 +1,247 @@
+// topk, kthvalue, median, nanmedian and mode: elements at a rank of sorted
+// rows.
+#include "sort.h"
+
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/structured.h"
+#include "kernel_sources.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/topk_meta.h>
+#include <ATen/ops/topk_ops.h>
+#include <ATen/ops/where.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+struct topk_out : at::meta::structured_topk {
+  void impl(const Tensor& self,
+            int64_t k,
+            int64_t dim,
+            bool largest,
+            bool,
+            const Tensor& values,
+            const Tensor& indices) {
+    if (values.numel() == 0) {
+      return;
+    }
+    dim = at::maybe_wrap_dim(dim, self.dim());
+    const Tensor rows = as_rows(self, dim);
+    const Tensor order = sorted_order(rows, largest, self.dim() ? k : 1);
+    values.copy_(from_rows(rows.gather(1, order), self, dim));
+    indices.copy_(from_rows(order, self, dim));
+  }
+};
+
+using Pair = std::tuple<Tensor, Tensor>;
+using PairOfOuts = std::tuple<Tensor&, Tensor&>;
+
+// Writes the elements at `ranks` of the sorted rows; ranks is (rows, 1).
+template <class Ranks>
+void select(const char* name,
+            const Tensor& self,
+            int64_t dim,
+            bool keepdim,
+            Tensor& values,
+            Tensor& indices,
+            const Ranks& ranks_of) {
+  TORCH_CHECK(values.scalar_type() == self.scalar_type(),
+              name,
+              "(): expected out values of dtype ",
+              self.scalar_type(),
+              ", got ",
+              values.scalar_type());
+  TORCH_CHECK(indices.scalar_type() == at::kLong,
+              name,
+              "(): expected out indices of dtype Long, got ",
+              indices.scalar_type());
+  at::assert_no_overlap(values, indices);
+  at::assert_no_overlap(self, values);
+  std::vector<int64_t> sizes = self.sizes().vec();
+  if (!sizes.empty()) {
+    sizes[dim] = 1;
+    if (!keepdim) {
+      sizes.erase(sizes.begin() + dim);
+    }
+  }
+  at::native::resize_output(values, sizes);
+  at::native::resize_output(indices, sizes);
+  at::assert_no_internal_overlap(values);
+  if (values.numel() == 0) {
+    return;
+  }
+  const Tensor rows = as_rows(self, dim);
+  const Tensor order = sorted_order(rows, false, rows.size(1));
+  const Tensor chosen = order.gather(1, ranks_of(rows, order));
+  values.copy_(rows.gather(1, chosen).view(sizes));
+  indices.copy_(chosen.view(sizes));
+}
+
+template <class Out, class... T>
+Pair functional(const Out& out, const Tensor& self, const T&... arguments) {
+  Tensor values = at::empty({0}, self.options());
+  Tensor indices = at::empty({0}, self.options().dtype(at::kLong));
+  out(self, arguments..., values, indices);
+  return {values, indices};
+}
+
+PairOfOuts kthvalue_out(const Tensor& self,
+                        int64_t k,
+                        int64_t dim,
+                        bool keepdim,
+                        Tensor& values,
+                        Tensor& indices) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  at::native::zero_numel_check_dims(self, dim, "kthvalue()");
+  TORCH_CHECK(k > 0 && k <= (self.dim() > 0 ? self.size(dim) : 1),
+              "kthvalue(): selected number k out of range for dimension ",
+              dim);
+  at::assert_no_overlap(self, values);
+  select("kthvalue",
+         self,
+         dim,
+         keepdim,
+         values,
+         indices,
+         [&](const Tensor& rows, const Tensor& order) {
+           return at::full({rows.size(0), 1}, k - 1, order.options());
+         });
+  return {values, indices};
+}
+
+// The lower median: of NaN, which is sorted last, the first; or as if there
+// were none (`ignores_nan`).
+Tensor median_ranks(const Tensor& rows, const Tensor& order, bool ignores_nan) {
+  const int64_t columns = rows.size(1);
+  if (!rows.is_floating_point()) {
+    return at::full({rows.size(0), 1}, (columns - 1) / 2, order.options());
+  }
+  const Tensor numbers = rows.isnan().logical_not_().sum(1, true);
+  if (ignores_nan) {
+    return numbers.sub(1).clamp_min_(0).div_(2, "floor");
+  }
+  return at::where(numbers.eq(columns), (columns - 1) / 2, numbers);
+}
+
+PairOfOuts median_dim_out(const char* name,
+                          const Tensor& self,
+                          int64_t dim,
+                          bool keepdim,
+                          bool ignores_nan,
+                          Tensor& values,
+                          Tensor& indices) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  at::native::zero_numel_check_dims(self, dim, name);
+  select("median",
+         self,
+         dim,
+         keepdim,
+         values,
+         indices,
+         [&](const Tensor& rows, const Tensor& order) {
+           return median_ranks(rows, order, ignores_nan);
+         });
+  return {values, indices};
+}
+
+PairOfOuts median_out(const Tensor& self,
+                      int64_t dim,
+                      bool keepdim,
+                      Tensor& values,
+                      Tensor& indices) {
+  return median_dim_out("median()", self, dim, keepdim, false, values, indices);
+}
+
+PairOfOuts nanmedian_out(const Tensor& self,
+                         int64_t dim,
+                         bool keepdim,
+                         Tensor& values,
+                         Tensor& indices) {
+  return median_dim_out(
+      "nanmedian()", self, dim, keepdim, true, values, indices);
+}
+
+Tensor median_of_all(const Tensor& self, bool ignores_nan) {
+  if (self.numel() == 0) {
+    return at::full(
+        {}, std::numeric_limits<float>::quiet_NaN(), self.options());
+  }
+  const Tensor rows = self.reshape({1, -1}).contiguous();  // copy: a row
+  const Tensor order = sorted_order(rows, false, rows.size(1));
+  const Tensor rank = median_ranks(rows, order, ignores_nan);
+  return rows.gather(1, order.gather(1, rank)).reshape({});
+}
+
+Tensor median(const Tensor& self) {
+  return median_of_all(self, false);
+}
+
+Tensor nanmedian(const Tensor& self) {
+  return median_of_all(self, true);
+}
+
+PairOfOuts mode_out(const Tensor& self,
+                    int64_t dim,
+                    bool keepdim,
+                    Tensor& values,
+                    Tensor& indices) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  at::native::zero_numel_check_dims(self, dim, "mode()");
+  select("mode",
+         self,
+         dim,
+         keepdim,
+         values,
+         indices,
+         [](const Tensor& rows, const Tensor& order) {
+           const Tensor sorted = rows.gather(1, order);
+           const Tensor rank = at::empty({rows.size(0), 1}, order.options());
+           launch(rows,
+                  sources::order_statistics,
+                  "mode_of_rows",
+                  {{"DTYPE", dtype_of(rows)}},
+                  range(rows.size(0), 16),
+                  arg(sorted),
+                  arg(rank),
+                  static_cast<uint64_t>(rows.size(0)),
+                  rows.size(1));
+           return rank;
+         });
+  return {values, indices};
+}
+
+Pair kthvalue(const Tensor& self, int64_t k, int64_t dim, bool keepdim) {
+  return functional(kthvalue_out, self, k, dim, keepdim);
+}
+
+Pair mode(const Tensor& self, int64_t dim, bool keepdim) {
+  return functional(mode_out, self, dim, keepdim);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<topk_out, at::_ops::topk_values>(m);
+  m.impl("kthvalue", TORCH_FN(kthvalue));
+  m.impl("kthvalue.values", TORCH_FN(kthvalue_out));
+  m.impl("median", TORCH_FN(median));
+  m.impl("nanmedian", TORCH_FN(nanmedian));
+  m.impl("median.dim_values", TORCH_FN(median_out));
+  m.impl("nanmedian.dim_values", TORCH_FN(nanmedian_out));
+  m.impl("mode", TORCH_FN(mode));
+  m.impl("mode.values", TORCH_FN(mode_out));
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,144 @@
+// sort, and with it argsort and msort.
+#include "sort.h"
+
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/structured.h"
+#include "kernel_sources.h"
+
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/sort_meta.h>
+#include <ATen/ops/sort_ops.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+constexpr int kWorkGroup = 16;
+constexpr int kRun = 16;  // RUN of sort.cl
+
+Define kind_of(at::ScalarType type) {
+  if (at::isFloatingType(type)) {
+    return {"IS_FLOATING", 1};
+  }
+  return {at::isSignedType(type) ? "IS_SIGNED" : "IS_UNSIGNED", 1};
+}
+
+}  // namespace
+
+Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
+  const int64_t columns = rows.size(1);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      fits_int32(columns),
+      "sort: 2^31 elements and more along the sorted dimension of an opencl "
+      "tensor");
+  const at::TensorOptions options = rows.options();
+  if (rows.numel() == 0 || kept == 0) {
+    return at::empty({rows.size(0), kept}, options.dtype(at::kLong));
+  }
+  const bool is_cpu = aten::device_of(rows).is_cpu();
+  // A short list of the best so far passes over many elements at once.
+  const int64_t run = kept < kRun ? (is_cpu ? 512 : 64) : kRun;
+  const at::ScalarType type = rows.scalar_type();
+  const bool is_wide = c10::elementSize(type) == 8;
+  const auto key_options = options.dtype(is_wide ? at::kLong : at::kInt);
+  Tensor keys = at::empty(rows.sizes(), key_options);
+  Tensor order = at::empty(rows.sizes(), options.dtype(at::kInt));
+  const Define width_of_key(is_wide ? "WIDE_KEY" : "NARROW_KEY", 1);
+  launch(rows,
+         sources::sort,
+         "sort_runs",
+         {{"DTYPE", dtype_of(rows)},
+          {"RUN", kRun},
+          {"WG_SIZE", kWorkGroup},
+          {"DESCENDING", descending},
+          kind_of(type),
+          width_of_key},
+         range((columns + run - 1) / run, rows.size(0), kWorkGroup, 1),
+         arg(rows),
+         arg(keys),
+         arg(order),
+         static_cast<int32_t>(columns),
+         static_cast<int32_t>(run),
+         static_cast<int32_t>(kept));
+  if (columns <= run) {
+    return order.narrow(1, 0, kept).to(at::kLong).contiguous();
+  }
+  Tensor merged_keys = at::empty_like(keys);
+  Tensor merged_order = at::empty_like(order);
+  // Longer chunks spend less on finding their inputs.
+  const int64_t longest_chunk = is_cpu ? 512 : 32;
+  for (int64_t width = run; width < columns; width *= 2) {
+    const int64_t outputs = std::min(2 * width, kept);
+    const int64_t chunk = std::min(outputs, longest_chunk);
+    const int64_t pairs = (columns + 2 * width - 1) / (2 * width);
+    const int64_t chunks = pairs * ((outputs + chunk - 1) / chunk);
+    launch(rows,
+           sources::sort,
+           "merge_runs",
+           {{"WG_SIZE", kWorkGroup}, width_of_key},
+           range(chunks, rows.size(0), kWorkGroup, 1),
+           arg(keys),
+           arg(order),
+           arg(merged_keys),
+           arg(merged_order),
+           static_cast<int32_t>(columns),
+           static_cast<int32_t>(width),
+           static_cast<int32_t>(chunk),
+           static_cast<int32_t>(kept));
+    std::swap(keys, merged_keys);
+    std::swap(order, merged_order);
+  }
+  return order.narrow(1, 0, kept).to(at::kLong).contiguous();
+}
+
+Tensor as_rows(const Tensor& self, int64_t dim) {
+  if (self.dim() == 0) {
+    return self.reshape({1, 1});
+  }
+  // copy: rows are found by one stride
+  const Tensor last = self.movedim(dim, -1).contiguous();
+  const int64_t columns = last.size(-1);
+  return last.view({columns == 0 ? 0 : last.numel() / columns, columns});
+}
+
+Tensor from_rows(const Tensor& rows, const Tensor& self, int64_t dim) {
+  if (self.dim() == 0) {
+    return rows.reshape({});
+  }
+  std::vector<int64_t> sizes = self.movedim(dim, -1).sizes().vec();
+  sizes.back() = rows.size(1);
+  return rows.view(sizes).movedim(-1, dim);
+}
+
+namespace {
+
+struct sort_stable_out : at::meta::structured_sort_stable {
+  void impl(const Tensor& self,
+            std::optional<bool>,
+            int64_t dim,
+            bool descending,
+            const Tensor& values,
+            const Tensor& indices) {
+    if (self.numel() == 0) {
+      return;
+    }
+    dim = at::maybe_wrap_dim(dim, self.dim());
+    const Tensor rows = as_rows(self, dim);
+    const Tensor order = sorted_order(rows, descending, rows.size(1));
+    values.copy_(from_rows(rows.gather(1, order), self, dim));
+    indices.copy_(from_rows(order, self, dim));
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<sort_stable_out, at::_ops::sort_values_stable>(m);
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,130 @@
+"""Sorting and ranks: order, stability, NaN and layouts, against the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from against_cpu import strided, transposed
+
+_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+)
+# around the lengths of runs and of chunks
+_SHAPES = [(), (1,), (0,), (3, 0), (5, 16), (7, 17), (2, 33), (3, 257), (2, 1500)]
+
+
+def _values(shape, dtype):
+    if dtype == torch.int64:
+        return torch.randint(-(2**62), 2**62, shape) // 2**60
+    return (torch.randn(shape) * 20).to(dtype)
+
+
+def _same(result, expected):
+    for ours, cpu in zip(result, expected, strict=True):
+        assert ours.dtype == cpu.dtype and ours.shape == cpu.shape
+        torch.testing.assert_close(ours.cpu(), cpu, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_sort(device, dtype, descending):
+    for shape in _SHAPES:
+        x = _values(shape, dtype)
+        _same(
+            x.to(device).sort(descending=descending),
+            x.sort(stable=True, descending=descending),
+        )
+
+
+@pytest.mark.parametrize("layout", [transposed, strided])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_sort_dimensions_and_layouts(device, dim, layout):
+    x = layout(torch.randn(19, 5, 23))
+    _same(layout(x.to(device)).sort(dim), x.sort(dim))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_special_values(device, dtype):
+    x = torch.tensor([0.0, -0.0, 1, float("nan"), -1, float("inf"), -0.0, 0.0] * 9)
+    x[20] = float("-inf")
+    x = x.to(dtype)
+    for descending in (False, True):
+        values, indices = x.to(device).sort(descending=descending)
+        expected = x.sort(stable=True, descending=descending)
+        _same((values, indices), expected)
+        assert torch.equal(values.cpu().signbit(), expected[0].signbit())
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("k", [0, 1, 5, 15, 16, 17, 100])
+def test_topk(device, k, largest):
+    for columns in (100, 1000, 5000):
+        x = torch.randperm(3 * columns).view(3, columns).float()
+        _same(
+            x.to(device).topk(k, largest=largest),
+            x.topk(k, largest=largest, sorted=True),
+        )
+    x = torch.randperm(2 * columns).view(columns, 2).double()
+    _same(x.to(device).topk(k, 0, largest), x.topk(k, 0, largest))
+
+
+def test_topk_of_equal_elements_takes_the_first(device):
+    x = torch.zeros(3, 2000, dtype=torch.int32, device=device)
+    for k in (3, 40):
+        assert torch.equal(x.topk(k)[1].cpu(), torch.arange(k).expand(3, k))
+
+
+def test_kthvalue_median_mode(device):
+    x = torch.randperm(7 * 31).view(7, 31).float()
+    for dim in (0, 1):
+        _same(x.to(device).kthvalue(5, dim), x.kthvalue(5, dim))
+        _same(x.to(device).median(dim, True), x.median(dim, True))
+    gaps = torch.where(torch.rand(7, 31) < 0.4, float("nan"), x)
+    gaps[3] = float("nan")
+    for y in (x, gaps):
+        (values, at), (expected, place) = y.to(device).nanmedian(1), y.nanmedian(1)
+        # any element of a row of NaN will do
+        at = torch.where(expected.isnan(), place, at.cpu())
+        _same((values, at), (expected, place))
+        _same(y.to(device).median(1), y.median(1))
+        _same([y.to(device).nanmedian()], [y.nanmedian()])
+        _same([y.to(device).median()], [y.median()])
+    coarse = torch.randint(4, (9, 50))
+    values, indices = coarse.to(device).mode()
+    assert torch.equal(values.cpu(), coarse.mode().values)
+    assert torch.equal(coarse.gather(1, indices.cpu()[:, None])[:, 0], values.cpu())
+
+
+def test_gradients(device):
+    x = torch.randn(5, 40)
+    weights = torch.randn(5, 40)
+    for function in (
+        lambda t: t.sort(descending=True)[0] * weights.to(t.device),
+        lambda t: t.topk(7, 0)[0] if t.size(0) >= 7 else t.topk(7)[0],
+        lambda t: t.kthvalue(3)[0],
+    ):
+        gradients = []
+        for place in ("cpu", device):
+            leaf = x.to(place, copy=True).requires_grad_()
+            function(leaf).sum().backward()
+            gradients.append(leaf.grad.cpu())
+        assert torch.equal(*gradients)
+
+
+def test_errors(device):
+    x = torch.randn(3, 4, device=device)
+    with pytest.raises(RuntimeError, match="selected index k out of range"):
+        x.topk(5)
+    with pytest.raises(RuntimeError, match="selected number k out of range"):
+        x.kthvalue(5)
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        x.sort(2)
