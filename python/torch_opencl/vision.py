@@ -3,8 +3,9 @@
 The torchvision wheel on PyPI is built for CUDA, so beside a CPU build of torch
 its ``_C`` library does not load, and torchvision's Python registrations for
 ``nms``, ``roi_align`` and the like then fail because no schema exists. When
-that happens we define the schemas; the ops themselves raise a readable error.
-When ``_C`` loads, nothing is touched.
+that happens we define the schemas and give the CPU what vision_reference.py
+has. When ``_C`` loads, nothing is touched. Kernels for our device are part of
+the extension and serve both cases.
 """
 
 from __future__ import annotations
@@ -68,12 +69,16 @@ def _missing(name: str):
 
 
 def _define_ops() -> None:
+    from torch_opencl.vision_reference import OPS
+
     library = torch.library.Library("torchvision", "FRAGMENT")
     _libraries.append(library)
     for schema in _SCHEMAS:
         name = library.define(schema)
         if name == "_cuda_version":
             library.impl(name, lambda: -1, "CompositeImplicitAutograd")
+        elif name in OPS:
+            library.impl(name, OPS[name], "CPU")
         else:
             library.impl(name, _missing(name), "CompositeExplicitAutograd")
 

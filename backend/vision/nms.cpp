@@ -1,0 +1,79 @@
+// torchvision::nms. The schema is torchvision's, or vision.py's where its
+// extension cannot load; the registration waits for either.
+#include "../../cpp/aten/launch.h"
+#include "../common/dtype_check.h"
+#include "kernel_sources.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/masked_select.h>
+#include <ATen/ops/sort.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+constexpr int kWorkGroup = 64;
+
+// Indices of the boxes that stay, by descending score.
+Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
+  TORCH_CHECK(
+      dets.dim() == 2, "boxes should be a 2d tensor, got ", dets.dim(), "D");
+  TORCH_CHECK(dets.size(1) == 4,
+              "boxes should have 4 elements in dimension 1, got ",
+              dets.size(1));
+  TORCH_CHECK(scores.dim() == 1,
+              "scores should be a 1d tensor, got ",
+              scores.dim(),
+              "D");
+  TORCH_CHECK(dets.size(0) == scores.size(0),
+              "boxes and scores should have same number of elements in ",
+              "dimension 0, got ",
+              dets.size(0),
+              " and ",
+              scores.size(0));
+  check_floating("nms", dets);
+  const int64_t count = dets.size(0);
+  if (count == 0) {
+    return at::empty({0}, dets.options().dtype(at::kLong));
+  }
+  const Tensor order = std::get<1>(scores.sort(/*stable=*/true, 0, true));
+  const Tensor boxes = dets.contiguous();  // copy: rows of four
+  const int64_t columns = (count + 31) / 32;
+  const at::TensorOptions integers = dets.options().dtype(at::kInt);
+  const Tensor words = at::empty({count, columns}, integers);
+  const Tensor removed = at::empty({columns}, integers);
+  const Tensor kept = at::empty({count}, dets.options().dtype(at::kByte));
+  launch(dets,
+         sources::nms,
+         "overlaps",
+         {{"DTYPE", dtype_of(boxes)}, {"WG_SIZE", kWorkGroup}},
+         range(columns, count, kWorkGroup, 1),
+         arg(boxes),
+         arg(order),
+         arg(words),
+         static_cast<int32_t>(count),
+         static_cast<float>(iou_threshold));
+  // A work-group that shares the words is for devices where it is fast.
+  const int group = aten::device_of(dets).is_cpu() ? 1 : kWorkGroup;
+  launch(dets,
+         sources::nms,
+         "select_boxes",
+         {{"DTYPE", dtype_of(boxes)}, {"WG_SIZE", group}},
+         range(group, group),
+         arg(words),
+         arg(removed),
+         arg(kept),
+         static_cast<int32_t>(count));
+  return order.masked_select(kept.to(at::kBool));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
+  m.impl("nms", TORCH_FN(nms));
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,313 @@
+// torchvision's pooling of regions of interest, with gradients.
+#include "../../cpp/aten/launch.h"
+#include "../common/dtype_check.h"
+#include "kernel_sources.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+constexpr int kWorkGroup = 64;
+
+// geometry_t of boxes.clh.
+template <class Real>
+struct Geometry {
+  int64_t strides[4];
+  Real spatial_scale;
+  int32_t images;
+  int32_t channels;
+  int32_t height;
+  int32_t width;
+  int32_t regions;
+  int32_t pooled_channels;
+  int32_t pooled_height;
+  int32_t pooled_width;
+  int32_t sampling_ratio;
+  int32_t aligned;
+};
+
+struct Problem {
+  double spatial_scale;
+  int64_t pooled_height;
+  int64_t pooled_width;
+  int64_t sampling_ratio = 0;
+  bool aligned = false;
+};
+
+template <class Real>
+Geometry<Real> geometry_of(const Problem& problem,
+                           const Tensor& image,
+                           const Tensor& pooled) {
+  Geometry<Real> geometry{};
+  for (int d = 0; d < 4; ++d) {
+    geometry.strides[d] = image.stride(d);
+  }
+  geometry.spatial_scale = static_cast<Real>(problem.spatial_scale);
+  geometry.images = static_cast<int32_t>(image.size(0));
+  geometry.channels = static_cast<int32_t>(image.size(1));
+  geometry.height = static_cast<int32_t>(image.size(2));
+  geometry.width = static_cast<int32_t>(image.size(3));
+  geometry.regions = static_cast<int32_t>(pooled.size(0));
+  geometry.pooled_channels = static_cast<int32_t>(pooled.size(1));
+  geometry.pooled_height = static_cast<int32_t>(problem.pooled_height);
+  geometry.pooled_width = static_cast<int32_t>(problem.pooled_width);
+  geometry.sampling_ratio = static_cast<int32_t>(problem.sampling_ratio);
+  geometry.aligned = problem.aligned;
+  return geometry;
+}
+
+template <class... Tensors>
+void launch_regions(const char* kernel,
+                    const Problem& problem,
+                    const Tensor& image,
+                    const Tensor& pooled,
+                    size_t items,
+                    const Tensors&... tensors) {
+  const auto run = [&](const auto& geometry) {
+    launch(image,
+           sources::regions,
+           kernel,
+           {{"DTYPE", dtype_of(pooled)}, {"WG_SIZE", kWorkGroup}},
+           range(items, kWorkGroup),
+           geometry,
+           arg(tensors)...);
+  };
+  if (pooled.scalar_type() == at::kDouble) {
+    run(geometry_of<double>(problem, image, pooled));
+  } else {
+    run(geometry_of<float>(problem, image, pooled));
+  }
+}
+
+void check_regions(const char* name, const Tensor& image, const Tensor& rois) {
+  TORCH_CHECK(rois.dim() == 2 && rois.size(1) == 5,
+              name,
+              ": rois must have shape as Tensor[K, 5]");
+  TORCH_CHECK(image.dim() == 4, name, ": input must have 4 dimensions");
+  TORCH_CHECK(image.scalar_type() == rois.scalar_type(),
+              name,
+              ": expected input and rois to have the same dtype, got ",
+              image.scalar_type(),
+              " and ",
+              rois.scalar_type());
+  TORCH_CHECK(image.device() == rois.device(),
+              name,
+              ": expected input and rois on one device, got ",
+              image.device(),
+              " and ",
+              rois.device());
+  check_floating(name, image);
+}
+
+using Pooled = std::tuple<Tensor, Tensor>;
+
+// The pooled regions, and what their bins remember (the kernels' `info`).
+Pooled forward(const char* name,
+               const char* kernel,
+               const Problem& problem,
+               const Tensor& image,
+               const Tensor& rois,
+               bool position_sensitive) {
+  check_regions(name, image, rois);
+  const int64_t bins = problem.pooled_height * problem.pooled_width;
+  TORCH_CHECK(!position_sensitive || image.size(1) % bins == 0,
+              "input channels must be a multiple of pooling height * pooling "
+              "width");
+  const int64_t channels =
+      position_sensitive ? image.size(1) / bins : image.size(1);
+  const std::vector<int64_t> sizes{
+      rois.size(0), channels, problem.pooled_height, problem.pooled_width};
+  const Tensor out = at::empty(sizes, image.options());
+  const Tensor info = at::empty(sizes, image.options().dtype(at::kInt));
+  if (out.numel() > 0) {
+    launch_regions(kernel,
+                   problem,
+                   image,
+                   out,
+                   out.numel(),
+                   out,
+                   info,
+                   image,
+                   rois.contiguous());  // copy: rows of five
+  }
+  return {out, info};
+}
+
+Tensor backward(const char* kernel,
+                const Problem& problem,
+                const Tensor& grad,
+                const Tensor& rois,
+                const Tensor& info,
+                at::IntArrayRef image_size) {
+  check_floating(kernel, grad);
+  // Planes are summed in the type of arithmetic.
+  const Tensor grad_image = at::empty(
+      image_size, grad.options().dtype(compute_type(grad.scalar_type())));
+  if (grad_image.numel() == 0) {
+    return grad_image.to(grad.scalar_type());
+  }
+  if (grad.numel() == 0) {
+    return grad_image.zero_().to(grad.scalar_type());
+  }
+  launch_regions(kernel,
+                 problem,
+                 grad_image,
+                 grad,
+                 grad_image.size(0) * grad_image.size(1),
+                 grad_image,
+                 grad.contiguous(),  // copy: bins are found without strides
+                 info,
+                 rois.contiguous());  // copy: rows of five
+  return grad_image.to(grad.scalar_type());
+}
+
+Tensor roi_align(const Tensor& input,
+                 const Tensor& rois,
+                 double spatial_scale,
+                 int64_t pooled_height,
+                 int64_t pooled_width,
+                 int64_t sampling_ratio,
+                 bool aligned) {
+  return std::get<0>(forward(
+      "roi_align",
+      "roi_align_forward",
+      {spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned},
+      input,
+      rois,
+      false));
+}
+
+Tensor roi_align_backward(const Tensor& grad,
+                          const Tensor& rois,
+                          double spatial_scale,
+                          int64_t pooled_height,
+                          int64_t pooled_width,
+                          int64_t batch_size,
+                          int64_t channels,
+                          int64_t height,
+                          int64_t width,
+                          int64_t sampling_ratio,
+                          bool aligned) {
+  return backward(
+      "roi_align_backward",
+      {spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned},
+      grad,
+      rois,
+      {},
+      {batch_size, channels, height, width});
+}
+
+Pooled roi_pool(const Tensor& input,
+                const Tensor& rois,
+                double spatial_scale,
+                int64_t pooled_height,
+                int64_t pooled_width) {
+  return forward("roi_pool",
+                 "roi_pool_forward",
+                 {spatial_scale, pooled_height, pooled_width},
+                 input,
+                 rois,
+                 false);
+}
+
+Tensor roi_pool_backward(const Tensor& grad,
+                         const Tensor& rois,
+                         const Tensor& argmax,
+                         double spatial_scale,
+                         int64_t pooled_height,
+                         int64_t pooled_width,
+                         int64_t batch_size,
+                         int64_t channels,
+                         int64_t height,
+                         int64_t width) {
+  return backward("roi_pool_backward",
+                  {spatial_scale, pooled_height, pooled_width},
+                  grad,
+                  rois,
+                  argmax,
+                  {batch_size, channels, height, width});
+}
+
+Pooled ps_roi_align(const Tensor& input,
+                    const Tensor& rois,
+                    double spatial_scale,
+                    int64_t pooled_height,
+                    int64_t pooled_width,
+                    int64_t sampling_ratio) {
+  return forward("ps_roi_align",
+                 "ps_roi_align_forward",
+                 {spatial_scale, pooled_height, pooled_width, sampling_ratio},
+                 input,
+                 rois,
+                 true);
+}
+
+Tensor ps_roi_align_backward(const Tensor& grad,
+                             const Tensor& rois,
+                             const Tensor& channel_mapping,
+                             double spatial_scale,
+                             int64_t pooled_height,
+                             int64_t pooled_width,
+                             int64_t sampling_ratio,
+                             int64_t batch_size,
+                             int64_t channels,
+                             int64_t height,
+                             int64_t width) {
+  return backward("ps_roi_align_backward",
+                  {spatial_scale, pooled_height, pooled_width, sampling_ratio},
+                  grad,
+                  rois,
+                  channel_mapping,
+                  {batch_size, channels, height, width});
+}
+
+Pooled ps_roi_pool(const Tensor& input,
+                   const Tensor& rois,
+                   double spatial_scale,
+                   int64_t pooled_height,
+                   int64_t pooled_width) {
+  return forward("ps_roi_pool",
+                 "ps_roi_pool_forward",
+                 {spatial_scale, pooled_height, pooled_width},
+                 input,
+                 rois,
+                 true);
+}
+
+Tensor ps_roi_pool_backward(const Tensor& grad,
+                            const Tensor& rois,
+                            const Tensor& channel_mapping,
+                            double spatial_scale,
+                            int64_t pooled_height,
+                            int64_t pooled_width,
+                            int64_t batch_size,
+                            int64_t channels,
+                            int64_t height,
+                            int64_t width) {
+  return backward("ps_roi_pool_backward",
+                  {spatial_scale, pooled_height, pooled_width},
+                  grad,
+                  rois,
+                  channel_mapping,
+                  {batch_size, channels, height, width});
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
+  m.impl("roi_align", TORCH_FN(roi_align));
+  m.impl("_roi_align_backward", TORCH_FN(roi_align_backward));
+  m.impl("roi_pool", TORCH_FN(roi_pool));
+  m.impl("_roi_pool_backward", TORCH_FN(roi_pool_backward));
+  m.impl("ps_roi_align", TORCH_FN(ps_roi_align));
+  m.impl("_ps_roi_align_backward", TORCH_FN(ps_roi_align_backward));
+  m.impl("ps_roi_pool", TORCH_FN(ps_roi_pool));
+  m.impl("_ps_roi_pool_backward", TORCH_FN(ps_roi_pool_backward));
+}
+
+}  // namespace torch_opencl::ops

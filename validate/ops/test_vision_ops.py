@@ -1,0 +1,125 @@
+"""torchvision's ops on the device, against the CPU; and the CPU's stand-ins,
+where torchvision's own did not load, against their definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch_opencl  # noqa: F401
+from against_cpu import FLOATS, check
+
+torchvision = pytest.importorskip("torchvision")
+from torchvision import ops  # noqa: E402
+
+_POOLS = {
+    "roi_align": lambda x, rois: ops.roi_align(x, rois, (3, 2), 0.5, 2, aligned=True),
+    "roi_align adaptive": lambda x, rois: ops.roi_align(x, rois, (3, 2), 0.5),
+    "roi_pool": lambda x, rois: ops.roi_pool(x, rois, (3, 2), 0.5),
+    "ps_roi_align": lambda x, rois: ops.ps_roi_align(x, rois, (3, 2), 0.5, 2),
+    "ps_roi_align adaptive": lambda x, rois: ops.ps_roi_align(x, rois, (3, 2), 0.5),
+    "ps_roi_pool": lambda x, rois: ops.ps_roi_pool(x, rois, (3, 2), 0.5),
+}
+
+
+def _boxes(count: int) -> torch.Tensor:
+    corner = torch.rand(count, 2) * 30 - 5
+    return torch.cat([corner, corner + torch.rand(count, 2) * 40], 1)
+
+
+def _regions(count: int) -> torch.Tensor:
+    return torch.cat([torch.randint(2, (count, 1)).float(), _boxes(count)], 1)
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 33, 300])
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 1.0])
+def test_nms(device, count, threshold):
+    boxes, scores = _boxes(count), torch.rand(count)
+    # ties keep their order, and empty boxes overlap nothing
+    scores[count // 2 :] = 0.5
+    boxes[: count // 5, 2:] = boxes[: count // 5, :2]
+    result = ops.nms(boxes.to(device), scores.to(device), threshold)
+    assert torch.equal(result.cpu(), ops.nms(boxes, scores, threshold))
+
+
+def test_nms_by_hand(device):
+    boxes = [[0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30], [0, 0, 10, 5]]
+    scores = torch.tensor([0.5, 0.9, 0.1, 0.8], device=device)
+    kept = ops.nms(torch.tensor(boxes, device=device).float(), scores, 0.5)
+    assert kept.tolist() == [1, 3, 2]
+
+
+def test_batched_nms(device):
+    boxes, scores = _boxes(100), torch.rand(100)
+    classes = torch.randint(3, (100,))
+    result = ops.batched_nms(
+        boxes.to(device), scores.to(device), classes.to(device), 0.4
+    )
+    assert torch.equal(result.cpu(), ops.batched_nms(boxes, scores, classes, 0.4))
+
+
+@pytest.mark.parametrize("count", [0, 7])
+@pytest.mark.parametrize("name", _POOLS)
+def test_regions(device, name, count):
+    rois = _regions(count)
+    check(
+        lambda x: _POOLS[name](x, rois.to(x.device, x.dtype)),
+        [torch.randn(2, 18, 20, 23)],
+        device,
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ["roi_align", "ps_roi_pool"])
+def test_regions_dtypes(device, name, dtype):
+    # of quarters, which every dtype has
+    rois = (_regions(5) * 4).round() / 4
+    x = torch.randn(2, 12, 9, 11).contiguous(memory_format=torch.channels_last)
+    if dtype in (torch.float16, torch.bfloat16):
+        expected = _POOLS[name](x.to(dtype).float(), rois)
+        result = _POOLS[name](x.to(device, dtype), rois.to(device, dtype))
+        assert result.dtype == dtype
+        torch.testing.assert_close(result.cpu().float(), expected, rtol=2e-2, atol=2e-2)
+    else:
+        check(lambda x: _POOLS[name](x, rois.to(x.device, x.dtype)), [x], device, dtype)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_deform_conv2d(device, masked):
+    groups, offset_groups = 2, 3
+    weight = torch.randn(4, 6 // groups, 3, 2)
+    x, bias = torch.randn(2, 6, 8, 9), torch.randn(4)
+    offset = torch.randn(2, 2 * offset_groups * 6, 4, 10)
+    mask = [torch.rand(2, offset_groups * 6, 4, 10)] if masked else []
+
+    def function(x, offset, weight, bias, mask=None):
+        return ops.deform_conv2d(
+            x, offset, weight, bias, stride=(2, 1), padding=1, mask=mask
+        )
+
+    check(function, [x, offset, weight, bias, *mask], device)
+
+
+def test_undeformed_is_conv2d(device):
+    x, weight = torch.randn(1, 4, 7, 6), torch.randn(5, 4, 3, 3)
+    offset = torch.zeros(1, 18, 7, 6)
+    given = [t.to(device) for t in (x, offset, weight)]
+    result = ops.deform_conv2d(*given, padding=1)
+    expected = torch.conv2d(x, weight, padding=1)
+    torch.testing.assert_close(result.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_the_cpu():
+    rois = _regions(2).double()
+    x = torch.randn(2, 6, 5, 6, dtype=torch.double, requires_grad=True)
+    for name, function in _POOLS.items():
+        torch.autograd.gradcheck(lambda x: function(x, rois), x)  # noqa: B023
+        assert name
+
+
+def test_errors(device):
+    with pytest.raises(RuntimeError, match="boxes should have 4 elements"):
+        ops.nms(torch.rand(3, 5, device=device), torch.rand(3, device=device), 0.5)
+    x = torch.rand(1, 5, 4, 4, device=device)
+    rois = torch.rand(3, 5, device=device)
+    with pytest.raises(RuntimeError, match="input channels must be a multiple"):
+        ops.ps_roi_pool(x, rois, 2)
