@@ -66,6 +66,7 @@ Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
          static_cast<int32_t>(run),
          static_cast<int32_t>(kept));
   if (columns <= run) {
+    // copy: callers view it
     return order.narrow(1, 0, kept).to(at::kLong).contiguous();
   }
   Tensor merged_keys = at::empty_like(keys);
@@ -93,6 +94,7 @@ Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
     std::swap(keys, merged_keys);
     std::swap(order, merged_order);
   }
+  // copy: callers view it
   return order.narrow(1, 0, kept).to(at::kLong).contiguous();
 }
 
