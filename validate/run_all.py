@@ -17,7 +17,7 @@ import torch
 from networks import models
 from networks.problem import make_problem
 from networks.report import failures, summary_table, wide_console, write_json
-from networks.step import Result, check, cpu_baseline
+from networks.step import Result, check
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -63,9 +63,8 @@ def run(
         Elapsed(),
     )
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("", total=len(networks) * (len(names) + 1))
+        task = bar.add_task("", total=len(networks) * len(names))
         for network in networks:
-            bar.update(task, description=f"{network}: CPU")
             problem, _ = make_problem(
                 network,
                 batch=options.batch,
@@ -73,12 +72,10 @@ def run(
                 optimizer=options.optimizer,
                 seed=options.seed,
             )
-            baseline = cpu_baseline(problem)
-            bar.advance(task)
             for device in names:
                 bar.update(task, description=f"{network}: {device}")
                 start = time.perf_counter()
-                result = check(problem, device, baseline)
+                result = check(problem, device)
                 result.seconds = time.perf_counter() - start
                 results.append(result)
                 bar.advance(task)

@@ -23,7 +23,7 @@ from networks import models
 from networks.images import classify
 from networks.problem import make_problem
 from networks.report import print_result, wide_console, write_json
-from networks.step import check, cpu_baseline
+from networks.step import check
 from rich.console import Console
 
 
@@ -94,8 +94,7 @@ def check_command(options: argparse.Namespace, console: Console) -> int:
         def progress(text: str) -> None:
             status.update(f"{options.model}: {text}")
 
-        baseline = cpu_baseline(problem, progress)
-        result = check(problem, options.device, baseline, progress=progress)
+        result = check(problem, options.device, progress=progress)
     print_result(wide_console(stderr=options.json == "-"), result, dropouts)
     if options.json:
         write_json(options.json, [result])

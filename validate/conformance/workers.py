@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import queue
 import threading
 import time
@@ -10,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from conformance.cases import Case
-
-_START_SECONDS = 120
+from isolated import Lost, Worker
 
 
 @dataclass
@@ -44,10 +42,10 @@ def run(
     done: queue.SimpleQueue = queue.SimpleQueue()
 
     def serve() -> None:
-        worker = _Worker(device, limit, seed)
+        worker = Worker(_serve, device, limit, seed)
         try:
             while True:
-                done.put(worker.ask(waiting.get_nowait(), time_limit))
+                done.put(_ask(worker, waiting.get_nowait(), time_limit))
         except queue.Empty:
             pass
         finally:
@@ -59,56 +57,22 @@ def run(
         yield done.get()
 
 
-class _Worker:
-    def __init__(self, *arguments) -> None:
-        self._arguments = arguments
-        self._process = None
-
-    def ask(self, case: Case, time_limit: float) -> Outcome:
-        if self._process is None:
-            self._start()
-        start = time.monotonic()
-        self._connection.send(case)
-        status, message = "timeout", f"no answer within {time_limit:g} s"
-        if self._connection.poll(time_limit):
-            try:
-                return self._connection.recv()
-            except EOFError:
-                self._process.join()
-                status = "crash"
-                message = f"the process ended with {self._process.exitcode}"
-        self.stop()
-        return Outcome(str(case), status, time.monotonic() - start, message)
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, *self._arguments), daemon=True
-        )
-        self._process.start()
-        theirs.close()
-        if not self._connection.poll(_START_SECONDS):
-            raise RuntimeError("a worker did not start")
-        self._connection.recv()
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process = None
+def _ask(worker: Worker, case: Case, time_limit: float) -> Outcome:
+    try:
+        return worker.ask(case, time_limit)
+    except Lost as lost:
+        return Outcome(str(case), lost.kind, lost.seconds, str(lost))
 
 
-def _serve(connection, device: str, limit: int | None, seed: int) -> None:
+def _serve(device: str, limit: int | None, seed: int):
     import torch
     import torch_opencl  # noqa: F401
     from conformance.cases import NotJudged, ask
 
     torch.set_num_threads(1)
     on = torch.device(device)
-    connection.send("ready")
-    while True:
-        case = connection.recv()
+
+    def answer(case: Case) -> Outcome:
         torch.opencl.reset_fallback_stats()
         start, status, message = time.monotonic(), "pass", ""
         try:
@@ -120,12 +84,12 @@ def _serve(connection, device: str, limit: int | None, seed: int) -> None:
             message = str(error) or repr(error)
             if not isinstance(error, AssertionError):
                 message = f"{type(error).__name__}: {message}"
-        connection.send(
-            Outcome(
-                str(case),
-                status,
-                time.monotonic() - start,
-                message,
-                torch.opencl.fallback_stats(),
-            )
+        return Outcome(
+            str(case),
+            status,
+            time.monotonic() - start,
+            message,
+            torch.opencl.fallback_stats(),
         )
+
+    return answer

@@ -79,12 +79,22 @@ def load_weights(model: torch.nn.Module, path: str) -> None:
 
 
 def disable_dropout(model: torch.nn.Module) -> int:
-    """Sets every dropout's probability to 0; returns how many there were."""
+    """Sets the probability of dropout and of stochastic depth to 0 everywhere;
+    returns how many there were."""
+    kinds = (torch.nn.modules.dropout._DropoutNd, torchvision.ops.StochasticDepth)
     count = 0
     for module in model.modules():
-        if isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0:
+        if isinstance(module, kinds) and module.p > 0:
             module.p = 0.0
             count += 1
+        # Attention keeps its own number.
+        if isinstance(module, torch.nn.MultiheadAttention) and module.dropout > 0:
+            module.dropout = 0.0
+            count += 1
+        for name in ("attention_dropout", "dropout"):
+            if isinstance(getattr(module, name, None), float) and getattr(module, name):
+                setattr(module, name, 0.0)
+                count += 1
     return count
 
 

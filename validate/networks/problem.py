@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from networks.images import load_batch
-from networks.models import build, disable_dropout, pretrained
+from networks.models import (
+    build,
+    disable_dropout,
+    loss_of,
+    named_outputs,
+    pretrained,
+)
+
+
+def _classify(model, inputs, target):
+    outputs = named_outputs(model(inputs))
+    return outputs, loss_of(outputs, target)
 
 
 @dataclass
 class Problem:
-    """Every run starts from a copy of ``model``."""
+    """Every run starts from a copy of ``model``.
+
+    ``run(model, inputs, target)`` gives named outputs and the loss of a training
+    forward, ``evaluate(model, inputs)`` named outputs in evaluation.
+    """
 
     network: str
     model: torch.nn.Module
     inputs: torch.Tensor
-    target: torch.Tensor
+    target: object
     optimizer: str = "sgd"
+    run: Callable = _classify
+    evaluate: Callable | None = None
+    dropouts: int = 0
 
 
 def make_problem(

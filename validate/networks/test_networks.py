@@ -15,21 +15,20 @@ import torch
 from networks import models
 from networks.problem import Problem, make_problem
 from networks.report import failures
-from networks.step import Baseline, check, cpu_baseline
+from networks.step import check
 
 VALIDATE = Path(__file__).parent.parent
 SIZES = {"alexnet": 64, "resnet18": 64, "squeezenet1_0": 48, "googlenet": 64}
 
 
 @cache
-def small_problem(network: str, optimizer: str = "sgd") -> tuple[Problem, Baseline]:
-    problem, _ = make_problem(network, image_size=SIZES[network], optimizer=optimizer)
-    return problem, cpu_baseline(problem)
+def small_problem(network: str, optimizer: str = "sgd") -> Problem:
+    size = SIZES[network]
+    return make_problem(network, image_size=size, optimizer=optimizer)[0]
 
 
 def assert_step(device: torch.device, network: str, optimizer: str = "sgd") -> None:
-    problem, baseline = small_problem(network, optimizer)
-    result = check(problem, str(device), baseline)
+    result = check(small_problem(network, optimizer), str(device))
     assert result.passed, "\n".join(failures(result))
 
 

@@ -1,0 +1,223 @@
+// _thnn_fused_lstm_cell and _thnn_fused_gru_cell, which torch's recurrent
+// layers call for every step on a device like ours.
+#include "../../cpp/aten/launch.h"
+#include "../common/dtype_check.h"
+#include "kernel_sources.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+constexpr int kWorkGroup = 64;
+
+bool is_given(const OptionalTensor& tensor) {
+  return tensor.has_value() && tensor->defined();
+}
+
+Tensor dense(const OptionalTensor& tensor) {
+  return is_given(tensor) ? tensor->contiguous() : Tensor();  // copy: rows
+}
+
+void check_gates(const char* name,
+                 const Tensor& input_gates,
+                 const Tensor& hidden_gates,
+                 const Tensor& state,
+                 int64_t gates) {
+  check_floating(name, input_gates);
+  TORCH_CHECK(input_gates.dim() == 2 && state.dim() == 2 &&
+                  input_gates.sizes() == hidden_gates.sizes() &&
+                  input_gates.size(0) == state.size(0) &&
+                  input_gates.size(1) == gates * state.size(1),
+              name,
+              ": expected gates of shape (batch, ",
+              gates,
+              " * units) for a state of shape ",
+              state.sizes(),
+              ", got ",
+              input_gates.sizes(),
+              " and ",
+              hidden_gates.sizes());
+}
+
+template <class... Arguments>
+void launch_cell(const char* kernel,
+                 const Tensor& state,
+                 bool has_bias,
+                 const Arguments&... arguments) {
+  if (state.numel() == 0) {
+    return;
+  }
+  launch(state,
+         sources::cells,
+         kernel,
+         {{"DTYPE", dtype_of(state)},
+          {"HAS_BIAS", has_bias},
+          {"WG_SIZE", kWorkGroup}},
+         range(state.numel(), kWorkGroup),
+         arguments...);
+}
+
+uint64_t count_of(const Tensor& state) {
+  return static_cast<uint64_t>(state.numel());
+}
+
+uint64_t units_of(const Tensor& state) {
+  return static_cast<uint64_t>(state.size(1));
+}
+
+std::tuple<Tensor, Tensor, Tensor> lstm_cell(
+    const Tensor& input_gates,
+    const Tensor& hidden_gates,
+    const Tensor& cx,
+    const OptionalTensor& input_bias,
+    const OptionalTensor& hidden_bias) {
+  check_gates("_thnn_fused_lstm_cell", input_gates, hidden_gates, cx, 4);
+  const Tensor state = dense(cx);
+  const auto contiguous = at::MemoryFormat::Contiguous;
+  const Tensor hy = at::empty_like(state, contiguous);
+  const Tensor cy = at::empty_like(state, contiguous);
+  const Tensor workspace = at::empty_like(input_gates, contiguous);
+  const Tensor inputs = dense(input_gates);
+  const Tensor hiddens = dense(hidden_gates);
+  if (is_given(input_bias)) {
+    launch_cell("lstm_cell",
+                state,
+                true,
+                arg(hy),
+                arg(cy),
+                arg(workspace),
+                arg(inputs),
+                arg(hiddens),
+                arg(state),
+                count_of(state),
+                units_of(state),
+                arg(dense(input_bias)),
+                arg(dense(hidden_bias)));
+  } else {
+    launch_cell("lstm_cell",
+                state,
+                false,
+                arg(hy),
+                arg(cy),
+                arg(workspace),
+                arg(inputs),
+                arg(hiddens),
+                arg(state),
+                count_of(state),
+                units_of(state));
+  }
+  return {hy, cy, workspace};
+}
+
+std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
+    const OptionalTensor& grad_hy,
+    const OptionalTensor& grad_cy,
+    const Tensor& cx,
+    const Tensor& cy,
+    const Tensor& workspace,
+    bool has_bias) {
+  if (!is_given(grad_hy) && !is_given(grad_cy)) {
+    return {};
+  }
+  const auto contiguous = at::MemoryFormat::Contiguous;
+  const Tensor grad_gates = at::empty_like(workspace, contiguous);
+  const Tensor grad_cx = at::empty_like(cx, contiguous);
+  const Tensor state = dense(cy);
+  launch_cell("lstm_cell_backward",
+              state,
+              false,
+              arg(grad_gates),
+              arg(grad_cx),
+              arg(dense(grad_hy)),
+              arg(dense(grad_cy)),
+              arg(dense(cx)),
+              arg(state),
+              arg(workspace),
+              count_of(state),
+              units_of(state),
+              static_cast<int32_t>(is_given(grad_hy)),
+              static_cast<int32_t>(is_given(grad_cy)));
+  return {grad_gates, grad_cx, has_bias ? grad_gates.sum(0) : Tensor()};
+}
+
+std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates,
+                                    const Tensor& hidden_gates,
+                                    const Tensor& hx,
+                                    const OptionalTensor& input_bias,
+                                    const OptionalTensor& hidden_bias) {
+  check_gates("_thnn_fused_gru_cell", input_gates, hidden_gates, hx, 3);
+  const Tensor state = dense(hx);
+  const Tensor hy = at::empty_like(state, at::MemoryFormat::Contiguous);
+  const Tensor workspace =
+      at::empty({hx.size(0), 5 * hx.size(1)}, hx.options());
+  const Tensor inputs = dense(input_gates);
+  const Tensor hiddens = dense(hidden_gates);
+  if (is_given(input_bias)) {
+    launch_cell("gru_cell",
+                state,
+                true,
+                arg(hy),
+                arg(workspace),
+                arg(inputs),
+                arg(hiddens),
+                arg(state),
+                count_of(state),
+                units_of(state),
+                arg(dense(input_bias)),
+                arg(dense(hidden_bias)));
+  } else {
+    launch_cell("gru_cell",
+                state,
+                false,
+                arg(hy),
+                arg(workspace),
+                arg(inputs),
+                arg(hiddens),
+                arg(state),
+                count_of(state),
+                units_of(state));
+  }
+  return {hy, workspace};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(
+    const Tensor& grad_hy, const Tensor& workspace, bool has_bias) {
+  const Tensor grad = dense(grad_hy);
+  const std::vector<int64_t> gates{grad.size(0), 3 * grad.size(1)};
+  const Tensor grad_input_gates = at::empty(gates, grad.options());
+  const Tensor grad_hidden_gates = at::empty(gates, grad.options());
+  const Tensor grad_hx = at::empty_like(grad);
+  launch_cell("gru_cell_backward",
+              grad,
+              false,
+              arg(grad_input_gates),
+              arg(grad_hidden_gates),
+              arg(grad_hx),
+              arg(grad),
+              arg(workspace),
+              count_of(grad),
+              units_of(grad));
+  return {grad_input_gates,
+          grad_hidden_gates,
+          grad_hx,
+          has_bias ? grad_input_gates.sum(0) : Tensor(),
+          has_bias ? grad_hidden_gates.sum(0) : Tensor()};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
+  m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
+  m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
+  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
+}
+
+}  // namespace torch_opencl::ops

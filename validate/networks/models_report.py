@@ -1,0 +1,182 @@
+"""Results of validate_models.py: kept as JSON, shown as tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from networks.step import MOST_FLIPS
+from rich.table import Table
+from tolerance import FLOOR_EPSILONS, MULTIPLE
+
+
+@dataclass
+class Row:
+    """Of one network on one device. Ratios are shares of the limit, of the worst
+    tensor of a stage; memory is in bytes."""
+
+    network: str
+    family: str
+    device: str
+    input: str = ""
+    parameters: int = 0
+    passed: bool = False
+    ratios: dict[str, float] = field(default_factory=dict)
+    tensors: int = 0
+    flips: int = 0
+    fallbacks: int = 0
+    device_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    seconds: float = 0.0
+    peak_memory: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def worst(self) -> float:
+        return max(self.ratios.values(), default=float("inf"))
+
+
+class Report:
+    """Rows of any number of runs; a row replaces that of an earlier run."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._rows: dict[tuple[str, str], Row] = {}
+        self.names: dict[str, str] = {}
+
+    @classmethod
+    def load(cls, folder: Path | None) -> Report:
+        if folder is None:
+            return cls(None)
+        folder.mkdir(parents=True, exist_ok=True)
+        report = cls(folder / "report.json")
+        if report._path.exists():
+            document = json.loads(report._path.read_text())
+            report.names = document["devices"]
+            for entry in document["rows"]:
+                row = Row(**entry)
+                report._rows[row.network, row.device] = row
+        return report
+
+    @property
+    def rows(self) -> list[Row]:
+        return list(self._rows.values())
+
+    def of(self, device: str, networks: list[str]) -> list[Row]:
+        pairs = ((name, device) for name in networks)
+        return [self._rows[pair] for pair in pairs if pair in self._rows]
+
+    def add(self, row: Row) -> None:
+        self._rows[row.network, row.device] = row
+        if self._path is not None:
+            document = {"devices": self.names, "rows": [asdict(r) for r in self.rows]}
+            temporary = self._path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(document, indent=1) + "\n")
+            os.replace(temporary, self._path)
+
+
+def table(rows: list[Row], only_failures: bool = False) -> Table:
+    result = Table()
+    for heading in (
+        "network",
+        "input",
+        "worst",
+        "fallbacks",
+        "device s",
+        "CPU s",
+        "MiB",
+        "",
+    ):
+        result.add_column(heading, overflow="fold")
+    for row in rows:
+        if only_failures and row.passed:
+            continue
+        verdict = "[green]pass[/green]" if row.passed else "[red]FAIL[/red]"
+        result.add_row(
+            row.network,
+            row.input,
+            f"{row.worst:.0%}",
+            str(row.fallbacks),
+            f"{row.device_seconds:.1f}",
+            f"{row.cpu_seconds:.1f}",
+            f"{row.peak_memory / 2**20:.0f}",
+            verdict,
+        )
+    return result
+
+
+def sentence(rows: list[Row], device: str) -> str:
+    passed = sum(row.passed for row in rows)
+    fallbacks = sum(row.fallbacks for row in rows)
+    return f"{device}: {passed} of {len(rows)} networks pass, {fallbacks} fallbacks"
+
+
+def how() -> str:
+    """What a row says, for readers of a report."""
+    return (
+        "A network runs forward, loss, backward and one SGD step on the device "
+        "and, along the device's own decisions, on the CPU in float32 and in "
+        "float64. For each output, gradient, updated parameter and buffer the "
+        "relative L2 distance to float64 is compared with a limit: "
+        f"{MULTIPLE:g} times the distance of the CPU's own float32 result, as "
+        "another order of summation and another rounding of exp or tanh stay "
+        f"within that, plus {FLOOR_EPSILONS:g} roundings for tensors that the CPU "
+        "happens to get nearly exactly. The number is the share of the limit that "
+        "the worst tensor used. A decision (the side of a ReLU, the maximum of a "
+        "pooling window, a comparison, a rank, a box that is suppressed) may "
+        "differ from float64's by rounding only, and at most "
+        f"{MOST_FLIPS:.0%} of them. Random choices, as of anchors, are the "
+        "device's on both sides; dropout and stochastic depth are off. Detection "
+        "models also run in evaluation, with batch normalisation calibrated by "
+        "three training forwards, for an untrained network's signals else die. "
+        "Networks with more than 250 million parameters have every eighth "
+        "tensor's update compared, all others everything."
+    )
+
+
+def markdown(report: Report) -> str:
+    devices = sorted(report.names)
+    lines = [
+        "# Networks",
+        "",
+        "Generated by `validate/validate_models.py --docs`: torchvision's networks on "
+        "every driver against the CPU.",
+        "",
+        how(),
+        "",
+        *(
+            f"- {sentence([r for r in report.rows if r.device == device], device)} "
+            f"({report.names[device]})"
+            for device in devices
+        ),
+        "",
+        "| network | family | input | parameters (M) | "
+        + " | ".join(
+            f"{device}: worst, device s / CPU s, peak MiB" for device in devices
+        )
+        + " |",
+        "|---" * (4 + len(devices)) + "|",
+    ]
+    by_network: dict[str, dict[str, Row]] = {}
+    for row in report.rows:
+        by_network.setdefault(row.network, {})[row.device] = row
+    for network, rows in sorted(by_network.items()):
+        some = next(iter(rows.values()))
+        cells = [network, some.family, some.input, f"{some.parameters / 1e6:.1f}"]
+        for device in devices:
+            row = rows.get(device)
+            cells.append("" if row is None else _cell(row))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: Row) -> str:
+    if not row.passed:
+        reason = row.failures[0] if row.failures else "failed"
+        return "**fails**: " + reason.splitlines()[0][:120].replace("|", "/")
+    return (
+        f"{row.worst:.0%}, {row.device_seconds:.1f} / {row.cpu_seconds:.1f}, "
+        f"{row.peak_memory / 2**20:.0f}"
+    )
