@@ -4,21 +4,7 @@
 
 #include "types.clh"
 #include "window.clh"
-
-#ifndef COUNT_INCLUDE_PAD
-#define COUNT_INCLUDE_PAD 0
-#endif
-
-// The window's size on one axis as the average counts it.
-inline int counted(const geometry_t *g, int axis, int position) {
-#if ADAPTIVE || !COUNT_INCLUDE_PAD
-  return window_end(g, axis, position) - window_begin(g, axis, position);
-#else
-  const int begin = position * g->stride[axis] - g->padding[axis];
-  const int padded = g->image[axis] + g->padding[axis];
-  return min(begin + g->kernel_size[axis], padded) - begin;
-#endif
-}
+#include "average.clh"
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool(
     const geometry_t geometry,

@@ -61,16 +61,19 @@ void backward(const Window& window,
   if (grad_input.numel() == 0) {
     return;
   }
-  launch_pool(
-      sources::avg_pool,
-      "avg_pool_backward",
-      window,
-      spatial,
-      {.pooled = grad_output, .image = grad_input, .writes_image = true},
-      count_include_pad,
-      divisor,
-      arg(grad_input),
-      arg(grad_output));
+  const bool by_planes = scatters(grad_input, spatial);
+  launch_pool(by_planes ? sources::pool_scatter : sources::avg_pool,
+              by_planes ? "avg_pool_backward_scatter" : "avg_pool_backward",
+              window,
+              spatial,
+              {.pooled = grad_output,
+               .image = grad_input,
+               .writes_image = true,
+               .by_planes = by_planes},
+              count_include_pad,
+              divisor,
+              arg(grad_input),
+              arg(grad_output));
 }
 
 void check_avg(const char* name, const Tensor& self) {

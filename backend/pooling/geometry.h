@@ -86,6 +86,15 @@ struct Plane {
     return sizes[1] > 1 && strides[1] == 1 &&
            (sizes[4] > 1 ? strides[4] > 1 : sizes[1] >= 16);
   }
+  // The spatial dimensions lie in memory as in a contiguous tensor.
+  bool is_dense() const {
+    int64_t stride = 1;
+    for (int i = 4; i >= 2; --i) {
+      if (sizes[i] > 1 && strides[i] != stride) return false;
+      stride *= sizes[i];
+    }
+    return true;
+  }
   std::array<int64_t, 5> sizes{1, 1, 1, 1, 1};
   std::array<int64_t, 5> strides{0, 0, 0, 0, 0};
 };
@@ -97,7 +106,20 @@ struct PoolTensors {
   const at::Tensor& image;
   at::Tensor indices;
   bool writes_image = false;  // backward
+  bool by_planes = false;     // a work-item a plane, instead of a block
 };
+
+// Whether a work-item may make a whole plane of the image's gradient, as
+// pool_scatter.cl does. Half types would round each partial sum.
+inline bool scatters(const at::Tensor& grad_input, int spatial) {
+  const Plane image(grad_input, spatial);
+  const at::ScalarType type = grad_input.scalar_type();
+  const auto& info = aten::device_of(grad_input).info();
+  return aten::device_of(grad_input).is_cpu() && !image.channels_last() &&
+         (type == at::kFloat || type == at::kDouble) &&
+         grad_input.dim() > spatial && image.is_dense() &&
+         image.sizes[0] * image.sizes[1] >= info.compute_units;
+}
 
 // `arguments` follow the geometry.
 template <class... Arguments>
@@ -121,11 +143,14 @@ void launch_pool(const aten::KernelSource& source,
           ? 16
           : 1;
 
-  const int64_t inner = written.sizes[channels_last ? 1 : 4];
-  int64_t blocks = (inner + block - 1) / block;
-  for (int i = 0; i < 5; ++i)
-    if (i != (channels_last ? 1 : 4)) blocks *= written.sizes[i];
-
+  int64_t blocks = written.sizes[0] * written.sizes[1];
+  if (!tensors.by_planes) {
+    const int inner = channels_last ? 1 : 4;
+    blocks = (written.sizes[inner] + block - 1) / block;
+    for (int i = 0; i < 5; ++i)
+      if (i != inner) blocks *= written.sizes[i];
+  }
+  const int work_group = tensors.by_planes ? 1 : kPoolWorkGroup;
   const auto with_index = [&](auto index) {
     using Index = decltype(index);
     Geometry<Index> geometry;
@@ -153,8 +178,8 @@ void launch_pool(const aten::KernelSource& source,
                   {"ADAPTIVE", window.adaptive},
                   {"COUNT_INCLUDE_PAD", count_include_pad},
                   {"INDEX64", sizeof(Index) == 8},
-                  {"WG_SIZE", kPoolWorkGroup}},
-                 aten::range(blocks, kPoolWorkGroup),
+                  {"WG_SIZE", work_group}},
+                 aten::range(blocks, work_group),
                  geometry,
                  arguments...);
   };

@@ -65,14 +65,16 @@ void backward(const char* name,
   if (grad_input.numel() == 0) {
     return;
   }
-  launch_pool(sources::max_pool,
-              "max_pool_backward",
+  const bool by_planes = scatters(grad_input, spatial);
+  launch_pool(by_planes ? sources::pool_scatter : sources::max_pool,
+              by_planes ? "max_pool_backward_scatter" : "max_pool_backward",
               window,
               spatial,
               {.pooled = grad_output,
                .image = grad_input,
                .indices = indices,
-               .writes_image = true},
+               .writes_image = true,
+               .by_planes = by_planes},
               false,
               arg(grad_input),
               arg(indices),

@@ -201,6 +201,31 @@ def test_out_variants(device):
     assert gaps.cpu()[..., 1].isnan().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("layout", [contiguous, strided])
+def test_gradients_of_long_rows(device, layout, dtype):
+    x = layout(torch.randn(2, 3, 5, 150))
+    for call in (
+        lambda x: F.max_pool2d(x, (2, 3), 1, 1),
+        lambda x: F.max_pool2d(x, 3, 2, 1, dilation=(1, 4), ceil_mode=True),
+        lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False),
+        lambda x: F.avg_pool2d(x, (3, 5), (1, 3), (1, 2), ceil_mode=True),
+        lambda x: F.avg_pool2d(x, (2, 20), (2, 1), divisor_override=7),
+        lambda x: F.adaptive_avg_pool2d(x, (2, 140)),
+    ):
+        check(call, [x], device, dtype)
+
+
+def test_gradient_of_indices_outside_the_image(device):
+    gradient = torch.ones(1, 4, 2, 2, device=device)
+    image = torch.zeros(1, 4, 4, 4, device=device)
+    far = torch.full((1, 4, 2, 2), 1 << 40, device=device)
+    result = torch.ops.aten.max_pool2d_with_indices_backward(
+        gradient, image, [2, 2], [2, 2], [0, 0], [1, 1], False, far
+    )
+    assert not result.any()
+
+
 def test_backward_is_deterministic(device):
     x = torch.randn(4, 8, 31, 31)
     gradients = []

@@ -1,0 +1,105 @@
+// Gradients of max and average pooling on CPUs, for float and double images
+// whose planes are dense. A work-item makes a whole plane: it adds each
+// window's gradient to the elements it came from, one window after the other,
+// so the sum has a fixed order, and the plane stays in the cache.
+
+#include "types.clh"
+#include "window.clh"
+#include "average.clh"
+
+// Neighbouring windows that spread their gradients together.
+#define TILE 64
+
+inline place_t plane_of(const geometry_t *g, index_t block) {
+  place_t place;
+  place.batch = (int)(block / g->channels);
+  place.channel = (int)(block % g->channels);
+  return place;
+}
+
+inline index_t clear_plane(const geometry_t *g, global storage_t *image) {
+  const index_t size = (index_t)g->image[0] * g->image[1] * g->image[2];
+  for (index_t i = 0; i < size; ++i) image[i] = 0;
+  return size;
+}
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_scatter(
+    const geometry_t geometry,
+    TENSOR(storage_t, grad_input),
+    CONST_TENSOR(long, indices),
+    CONST_TENSOR(storage_t, grad_output)) {
+  const geometry_t *g = &geometry;
+  const place_t place = plane_of(g, (index_t)get_global_id(0));
+  global storage_t *image = POINTER(grad_input) + plane_offset(&place, g->image_strides);
+  const index_t size = clear_plane(g, image);
+  for (int d = 0; d < g->pooled[0]; ++d)
+    for (int h = 0; h < g->pooled[1]; ++h) {
+      const global storage_t *grad = POINTER(grad_output) +
+                                     plane_offset(&place, g->pooled_strides) +
+                                     pixel_offset(g->pooled_strides, d, h, 0);
+      const global long *chosen = POINTER(indices) +
+                                  plane_offset(&place, g->indices_strides) +
+                                  pixel_offset(g->indices_strides, d, h, 0);
+      for (int w = 0; w < g->pooled[2]; ++w) {
+        const ulong where = (ulong)chosen[w * g->indices_strides[4]];
+        if (where < (ulong)size) image[where] += grad[w * g->pooled_strides[4]];
+      }
+    }
+}
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_scatter(
+    const geometry_t geometry,
+    const int divisor_override,
+    TENSOR(storage_t, grad_input),
+    CONST_TENSOR(storage_t, grad_output)) {
+  const geometry_t *g = &geometry;
+  const place_t place = plane_of(g, (index_t)get_global_id(0));
+  global storage_t *image = POINTER(grad_input) + plane_offset(&place, g->image_strides);
+  clear_plane(g, image);
+  // Long windows are walked by themselves, short ones of a tile together.
+  const int by_window = ADAPTIVE || g->kernel_size[2] >= 16 ||
+                        g->kernel_size[2] > g->pooled[2];
+  for (int d = 0; d < g->pooled[0]; ++d)
+    for (int h = 0; h < g->pooled[1]; ++h) {
+      const global storage_t *grad = POINTER(grad_output) +
+                                     plane_offset(&place, g->pooled_strides) +
+                                     pixel_offset(g->pooled_strides, d, h, 0);
+      const compute_t counted_plane =
+          (compute_t)counted(g, 0, d) * (compute_t)counted(g, 1, h);
+      for (int first = 0; first < g->pooled[2]; first += TILE) {
+        const int tile = min(TILE, g->pooled[2] - first);
+        compute_t share[TILE];
+        for (int t = 0; t < tile; ++t) {
+          const compute_t divisor =
+              divisor_override ? (compute_t)divisor_override
+                               : counted_plane * (compute_t)counted(g, 2, first + t);
+          share[t] = grad[(first + t) * g->pooled_strides[4]] / divisor;
+        }
+        for (int z = window_begin(g, 0, d); z < window_end(g, 0, d); ++z)
+          for (int y = window_begin(g, 1, h); y < window_end(g, 1, h); ++y) {
+            global storage_t *row = image + pixel_offset(g->image_strides, z, y, 0);
+            if (by_window) {
+              for (int t = 0; t < tile; ++t) {
+                const int end = window_end(g, 2, first + t);
+                for (int x = window_begin(g, 2, first + t); x < end; ++x)
+                  row[x] += share[t];
+              }
+              continue;
+            }
+            const int stride = g->stride[2];
+            for (int tap = 0; tap < g->kernel_size[2]; ++tap) {
+              // The windows of the tile whose tap lies inside the image.
+              const int origin = first * stride + tap - g->padding[2];
+              const int begin = origin < 0 ? (stride - 1 - origin) / stride : 0;
+              const int last = g->image[2] - 1 - origin;
+              const int end = last < 0 ? 0 : min(tile, last / stride + 1);
+              if (stride == 1) {
+                for (int t = begin; t < end; ++t) row[origin + t] += share[t];
+              } else {
+                for (int t = begin; t < end; ++t) row[origin + t * stride] += share[t];
+              }
+            }
+          }
+      }
+    }
+}
