@@ -1,0 +1,309 @@
+// reflection_pad* and replication_pad*: one problem over five dimensions, with
+// sizes of 1 for those that a tensor lacks.
+#include "../../cpp/aten/fallback.h"
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
+#include "kernel_sources.h"
+
+#include <ATen/native/Padding.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/reflection_pad1d_backward_meta.h>
+#include <ATen/ops/reflection_pad1d_backward_ops.h>
+#include <ATen/ops/reflection_pad1d_meta.h>
+#include <ATen/ops/reflection_pad1d_ops.h>
+#include <ATen/ops/reflection_pad2d_backward_ops.h>
+#include <ATen/ops/reflection_pad2d_ops.h>
+#include <ATen/ops/reflection_pad3d_backward_meta.h>
+#include <ATen/ops/reflection_pad3d_backward_ops.h>
+#include <ATen/ops/reflection_pad3d_meta.h>
+#include <ATen/ops/reflection_pad3d_ops.h>
+#include <ATen/ops/replication_pad1d_backward_meta.h>
+#include <ATen/ops/replication_pad1d_backward_ops.h>
+#include <ATen/ops/replication_pad1d_meta.h>
+#include <ATen/ops/replication_pad1d_ops.h>
+#include <ATen/ops/replication_pad2d_backward_ops.h>
+#include <ATen/ops/replication_pad2d_meta.h>
+#include <ATen/ops/replication_pad2d_ops.h>
+#include <ATen/ops/replication_pad3d_backward_ops.h>
+#include <ATen/ops/replication_pad3d_meta.h>
+#include <ATen/ops/replication_pad3d_ops.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::IntArrayRef;
+using at::Tensor;
+
+constexpr int kWorkGroup = 64;
+
+// geometry_t of pad.cl.
+struct Geometry {
+  int64_t padded_strides[5]{};
+  int64_t image_strides[5]{};
+  int32_t padded[3]{1, 1, 1};
+  int32_t image[3]{1, 1, 1};
+  int32_t left[3]{};
+  int32_t channels;
+};
+
+struct Kind {
+  const char* name;
+  int spatial;
+  bool reflects;
+};
+
+// `padding` begins with the last dimension's.
+void launch_pad(const Kind& kind,
+                const char* kernel,
+                const Tensor& image,
+                const Tensor& padded,
+                IntArrayRef padding,
+                bool writes_image) {
+  check_number(kind.name, image);
+  const Tensor& written = writes_image ? image : padded;
+  const Tensor& read = writes_image ? padded : image;
+  if (written.numel() == 0) {
+    return;
+  }
+  const int spatial = kind.spatial;
+  if (image.dim() == spatial + 1) {
+    return launch_pad(kind,
+                      kernel,
+                      image.unsqueeze(0),
+                      padded.unsqueeze(0),
+                      padding,
+                      writes_image);
+  }
+  Geometry geometry;
+  geometry.channels = static_cast<int32_t>(image.size(1));
+  for (int d = 0; d < 2; ++d) {
+    geometry.padded_strides[d] = padded.stride(d);
+    geometry.image_strides[d] = image.stride(d);
+  }
+  for (int i = 0; i < spatial; ++i) {
+    const int axis = 3 - spatial + i;
+    geometry.padded_strides[2 + axis] = padded.stride(2 + i);
+    geometry.image_strides[2 + axis] = image.stride(2 + i);
+    geometry.padded[axis] = static_cast<int32_t>(padded.size(2 + i));
+    geometry.image[axis] = static_cast<int32_t>(image.size(2 + i));
+    geometry.left[axis] = static_cast<int32_t>(padding[2 * (spatial - 1 - i)]);
+  }
+  const bool channels_last = written.size(1) > 1 && written.stride(1) == 1;
+  const int64_t inner = written.size(channels_last ? 1 : -1);
+  TORCH_CHECK_NOT_IMPLEMENTED(fits_int32(written.numel() / inner),
+                              kind.name,
+                              ": opencl tensors with 2^31 rows and more");
+  launch(written,
+         sources::pad,
+         kernel,
+         {{"DTYPE", dtype_of(written)},
+          {"REFLECT", kind.reflects},
+          {"CHANNELS_LAST", channels_last},
+          {"WG_SIZE", kWorkGroup}},
+         range(inner, written.numel() / inner, kWorkGroup, 1),
+         geometry,
+         arg(written),
+         arg(read));
+}
+
+void forward(const Kind& kind,
+             const Tensor& self,
+             IntArrayRef padding,
+             const Tensor& out) {
+  launch_pad(kind, "pad_forward", self, out, padding, false);
+}
+
+void backward(const Kind& kind,
+              const Tensor& grad_output,
+              IntArrayRef padding,
+              const Tensor& grad_input) {
+  launch_pad(kind, "pad_backward", grad_input, grad_output, padding, true);
+}
+
+constexpr Kind kReflection1d{"reflection_pad1d", 1, true};
+constexpr Kind kReflection2d{"reflection_pad2d", 2, true};
+constexpr Kind kReflection3d{"reflection_pad3d", 3, true};
+constexpr Kind kReplication1d{"replication_pad1d", 1, false};
+constexpr Kind kReplication2d{"replication_pad2d", 2, false};
+constexpr Kind kReplication3d{"replication_pad3d", 3, false};
+
+template <class Meta, const Kind& kind>
+struct pad_out : Meta {
+  void impl(const Tensor& self, IntArrayRef padding, const Tensor& out) {
+    // The shape functions leave the memory format to the kernels.
+    if (out.is_contiguous()) {
+      out.resize_(out.sizes(), self.suggest_memory_format());
+    }
+    forward(kind, self, padding, out);
+  }
+};
+
+template <class Meta, const Kind& kind>
+struct pad_backward_out : Meta {
+  void impl(const Tensor& grad_output,
+            const Tensor&,
+            IntArrayRef padding,
+            const Tensor& grad_input) {
+    backward(kind, grad_output, padding, grad_input);
+  }
+};
+
+// reflection_pad2d and some of the gradients have no shape function.
+std::vector<int64_t> padded_sizes(const Tensor& self, IntArrayRef padding) {
+  std::vector<int64_t> sizes = self.sizes().vec();
+  for (size_t i = 0; i < padding.size() / 2; ++i) {
+    sizes[sizes.size() - 1 - i] += padding[2 * i] + padding[2 * i + 1];
+  }
+  return sizes;
+}
+
+std::vector<int64_t> check_reflection2d(const Tensor& self,
+                                        IntArrayRef padding) {
+  at::native::padding::check_valid_input<2>(self, padding);
+  for (int i = 0; i < 2; ++i) {
+    const int64_t dim = self.dim() - 1 - i;
+    TORCH_CHECK(
+        padding[2 * i] < self.size(dim) && padding[2 * i + 1] < self.size(dim),
+        "Argument #",
+        4 + 2 * i,
+        ": Padding size should be less than the corresponding input "
+        "dimension, but got: padding (",
+        padding[2 * i],
+        ", ",
+        padding[2 * i + 1],
+        ") at dimension ",
+        dim,
+        " of input ",
+        self.sizes());
+  }
+  std::vector<int64_t> sizes = padded_sizes(self, padding);
+  const int64_t height = sizes[sizes.size() - 2];
+  const int64_t width = sizes[sizes.size() - 1];
+  TORCH_CHECK(width >= 1 || height >= 1,
+              "input (H: ",
+              self.size(-2),
+              ", W: ",
+              self.size(-1),
+              ") is too small. Calculated output H: ",
+              height,
+              " W: ",
+              width);
+  return sizes;
+}
+
+Tensor& reflection_pad2d_out(const Tensor& self,
+                             IntArrayRef padding,
+                             Tensor& out) {
+  at::native::resize_output(out, check_reflection2d(self, padding));
+  forward(kReflection2d, self, padding, out);
+  return out;
+}
+
+Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) {
+  Tensor out = at::empty(check_reflection2d(self, padding),
+                         self.options(),
+                         self.suggest_memory_format());
+  forward(kReflection2d, self, padding, out);
+  return out;
+}
+
+template <const Kind& kind>
+Tensor& unstructured_backward_out(const Tensor& grad_output,
+                                  const Tensor& self,
+                                  IntArrayRef padding,
+                                  Tensor& grad_input) {
+  TORCH_CHECK(padding.size() == 2 * kind.spatial,
+              "padding size is expected to be ",
+              2 * kind.spatial);
+  const std::vector<int64_t> sizes = padded_sizes(self, padding);
+  TORCH_CHECK(grad_output.dim() == self.dim(),
+              kind.name,
+              "_backward: expected a gradient of ",
+              self.dim(),
+              " dimensions, but got ",
+              grad_output.dim());
+  constexpr const char* kAxes[] = {"width", "height", "depth"};
+  for (int i = 0; i < kind.spatial; ++i) {
+    const int64_t expected = sizes[sizes.size() - 1 - i];
+    TORCH_CHECK(grad_output.size(-1 - i) == expected,
+                "gradOutput ",
+                kAxes[i],
+                " unexpected. Expected: ",
+                expected,
+                ", Got: ",
+                grad_output.size(-1 - i));
+  }
+  at::native::resize_output(grad_input, self.sizes());
+  backward(kind, grad_output, padding, grad_input);
+  return grad_input;
+}
+
+template <const Kind& kind>
+Tensor unstructured_backward(const Tensor& grad_output,
+                             const Tensor& self,
+                             IntArrayRef padding) {
+  Tensor grad_input = at::empty_like(self, self.suggest_memory_format());
+  return unstructured_backward_out<kind>(
+      grad_output, self, padding, grad_input);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  namespace meta = at::meta;
+  namespace op = at::_ops;
+  structured<pad_out<meta::structured_reflection_pad1d, kReflection1d>,
+             op::reflection_pad1d_out>(m);
+  structured<pad_out<meta::structured_reflection_pad3d, kReflection3d>,
+             op::reflection_pad3d_out>(m);
+  structured<pad_out<meta::structured_replication_pad1d, kReplication1d>,
+             op::replication_pad1d_out>(m);
+  structured<pad_out<meta::structured_replication_pad2d, kReplication2d>,
+             op::replication_pad2d_out>(m);
+  structured<pad_out<meta::structured_replication_pad3d, kReplication3d>,
+             op::replication_pad3d_out>(m);
+  structured<pad_backward_out<meta::structured_reflection_pad1d_backward,
+                              kReflection1d>,
+             op::reflection_pad1d_backward_grad_input>(m);
+  structured<pad_backward_out<meta::structured_reflection_pad3d_backward,
+                              kReflection3d>,
+             op::reflection_pad3d_backward_grad_input>(m);
+  structured<pad_backward_out<meta::structured_replication_pad1d_backward,
+                              kReplication1d>,
+             op::replication_pad1d_backward_grad_input>(m);
+  m.impl(
+      "reflection_pad2d",
+      TORCH_FN((WithFallback<op::reflection_pad2d, &reflection_pad2d>::call)));
+  m.impl("reflection_pad2d.out",
+         TORCH_FN((WithFallback<op::reflection_pad2d_out,
+                                &reflection_pad2d_out>::call)));
+  m.impl("reflection_pad2d_backward",
+         TORCH_FN((WithFallback<op::reflection_pad2d_backward,
+                                &unstructured_backward<kReflection2d>>::call)));
+  m.impl("reflection_pad2d_backward.grad_input",
+         TORCH_FN(
+             (WithFallback<op::reflection_pad2d_backward_grad_input,
+                           &unstructured_backward_out<kReflection2d>>::call)));
+  m.impl(
+      "replication_pad2d_backward",
+      TORCH_FN((WithFallback<op::replication_pad2d_backward,
+                             &unstructured_backward<kReplication2d>>::call)));
+  m.impl("replication_pad2d_backward.grad_input",
+         TORCH_FN(
+             (WithFallback<op::replication_pad2d_backward_grad_input,
+                           &unstructured_backward_out<kReplication2d>>::call)));
+  m.impl(
+      "replication_pad3d_backward",
+      TORCH_FN((WithFallback<op::replication_pad3d_backward,
+                             &unstructured_backward<kReplication3d>>::call)));
+  m.impl("replication_pad3d_backward.grad_input",
+         TORCH_FN(
+             (WithFallback<op::replication_pad3d_backward_grad_input,
+                           &unstructured_backward_out<kReplication3d>>::call)));
+}
+
+}  // namespace torch_opencl::ops
