@@ -1,0 +1,100 @@
+"""unfold and fold, and the shuffles of pixels and channels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from against_cpu import FLOATS, LAYOUTS, check, contiguous, move, strided
+
+# (kernel, dilation, padding, stride) for images of 7x9
+WINDOWS = [
+    (1, 1, 0, 1),
+    (3, 1, 1, 1),
+    ((2, 3), (2, 1), (1, 0), (1, 2)),
+    (3, 2, 3, 3),
+    ((7, 9), 1, 0, 1),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("window", WINDOWS)
+def test_unfold(device, window, layout):
+    for batch in (0, 1, 3):
+        x = layout(torch.randn(batch, 5, 7, 9))
+        check(lambda x: F.unfold(x, *window), [x], device)
+    check(lambda x: F.unfold(x, *window), [x[0]], device)
+
+
+@pytest.mark.parametrize("layout", [contiguous, strided])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_fold(device, window, layout):
+    x = layout(F.unfold(torch.randn(2, 5, 7, 9), *window))
+    check(lambda x: F.fold(x, (7, 9), *window), [x], device)
+    check(lambda x: F.fold(x, (7, 9), *window), [x[0]], device)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_fold_dtypes(device, dtype):
+    x = torch.randn(2, 3, 6, 70)
+    check(lambda x: F.fold(F.unfold(x, 3), (6, 70), 3), [x], device, dtype)
+
+
+def test_fold_of_bools(device):
+    x = torch.ones(1, 400, 9, dtype=torch.bool)
+    window = ((22, 22), 20)
+    assert torch.equal(F.fold(x.to(device), *window).cpu(), F.fold(x, *window))
+
+
+SHUFFLES = [
+    lambda x: F.pixel_shuffle(x, 2),
+    lambda x: F.pixel_shuffle(x, 1),
+    lambda x: F.pixel_unshuffle(x, 3),
+    lambda x: F.channel_shuffle(x, 4),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("call", SHUFFLES)
+def test_shuffles(device, call, layout):
+    for batch in (1, 3):
+        x = layout(torch.randn(batch, 16, 6, 9))
+        check(call, [x], device)
+        result, expected = call(move(x, device)), call(x)
+        assert torch.equal(result.cpu(), expected)
+        assert result.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("call", SHUFFLES)
+def test_shuffles_of_nothing(device, call):
+    # Not against the CPU, where pixel_unshuffle returns an empty tensor as it is.
+    x = torch.empty(0, 16, 6, 9, device=device, requires_grad=True)
+    y = call(x)
+    y.sum().backward()
+    assert y.shape[1:] == call(torch.empty(1, 16, 6, 9)).shape[1:]
+    assert x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.ops.aten.im2col(x, [2], [1, 1], [0, 0], [1, 1]),
+        lambda x: torch.ops.aten.im2col(x, [2, 2], [1, 1], [0, 0], [0, 1]),
+        lambda x: F.unfold(x, 9),
+        lambda x: F.unfold(x.int(), 2),
+        lambda x: F.fold(x[0], (5, 5), 2),
+        lambda x: torch.ops.aten.col2im(x[0], [3], [2, 2], [1, 1], [0, 0], [1, 1]),
+        lambda x: F.channel_shuffle(x, 3),
+        lambda x: F.channel_shuffle(x, 0),
+        lambda x: F.channel_shuffle(x[0, 0], 1),
+        lambda x: F.pixel_shuffle(x, 2),
+        lambda x: F.pixel_unshuffle(x, 2),
+    ],
+)
+def test_errors_are_the_cpus(device, call):
+    x = torch.randn(1, 2, 3, 4)
+    with pytest.raises(Exception) as expected:
+        call(x)
+    with pytest.raises(type(expected.value)) as raised:
+        call(x.to(device))
+    assert str(raised.value) == str(expected.value)
