@@ -201,6 +201,55 @@ def test_out_variants(device):
     assert gaps.cpu()[..., 1].isnan().all()
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_max_unpool(device, spatial, layout):
+    pool = getattr(F, f"max_pool{spatial}d")
+    unpool = getattr(F, f"max_unpool{spatial}d")
+    for outer in ((2, 3), (3,)):
+        x = torch.randn(*outer, *(5, 8, 9)[-spatial:])
+        pooled, indices = pool(x, 3, 2, 1, return_indices=True)
+        if layout is channels_last and pooled.dim() < 4:
+            continue
+        size = x.shape[-spatial:]
+        # PyTorch's gradient views indices as they are: no other layout has one.
+        check(
+            lambda x, i: unpool(x, i, 3, 2, 1, output_size=size),  # noqa: B023
+            [layout(pooled), layout(indices)],
+            device,
+            backward=layout is contiguous,
+        )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("output", [1, 2, 4])
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_fractional_max_pool(device, spatial, output, dtype):
+    pool = getattr(F, f"fractional_max_pool{spatial}d")
+    kernel, size = (2, 3, 1)[-spatial:], (output + 1, output, output)[-spatial:]
+    for outer in ((2, 3), (3,), (0, 3)):
+        x = torch.randn(*outer, *(7, 8, 9)[-spatial:])
+        samples = torch.rand(outer[0] if len(outer) == 2 else 1, 3, spatial)
+        samples = samples.to(dtype).double()
+        # Windows follow the samples' dtype, so that the reference takes the CPU's.
+        leaves = [x.to(dtype).to(place).requires_grad_() for place in (device, "cpu")]
+        results = [
+            pool(
+                leaf,
+                kernel,
+                size,
+                return_indices=True,
+                _random_samples=samples.to(leaf.device, dtype),
+            )
+            for leaf in leaves
+        ]
+        assert torch.equal(results[0][0].cpu(), results[1][0])
+        assert torch.equal(results[0][1].cpu(), results[1][1])
+        for values, _ in results:
+            values.square().sum().backward()
+        torch.testing.assert_close(leaves[0].grad.cpu(), leaves[1].grad)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("layout", [contiguous, strided])
 def test_gradients_of_long_rows(device, layout, dtype):
@@ -244,6 +293,17 @@ def test_backward_is_deterministic(device):
         lambda x: F.max_pool2d(x.bool(), 2),
         lambda x: F.avg_pool2d(x.int(), 2),
         lambda x: F.max_pool3d(x[None], (2, 2)),
+        lambda x: F.max_unpool2d(x, x.int(), 2),
+        lambda x: F.max_unpool2d(x, x[..., 1:].long(), 2),
+        lambda x: torch.ops.aten.max_unpool2d(x, x.long(), [6]),
+        lambda x: torch.ops.aten.max_unpool3d(
+            x[0], x[0].long(), [6] * 3, [2] * 3, [0] * 3
+        ),
+        lambda x: torch.ops.aten.max_unpool3d(x, x.long(), [6] * 3, [2] * 2, [0] * 3),
+        lambda x: F.fractional_max_pool2d(x, 7, output_size=2),
+        lambda x: F.fractional_max_pool2d(
+            x, 2, output_size=2, _random_samples=x[:, :, 0, :3]
+        ),
         lambda x: torch.ops.aten._adaptive_avg_pool2d(x, [2]),
         lambda x: torch.ops.aten._adaptive_avg_pool2d(x[0, 0], [2, 2]),
         lambda x: torch.ops.aten._adaptive_avg_pool2d(x.long(), [2, 2]),
