@@ -28,10 +28,16 @@ def steps(info: OptimizerInfo, implementation: str, device, dtype, seed) -> None
         if options.get("differentiable") or options.get("capturable"):
             continue
         try:
-            cpu = torch.device("cpu")
+            result = _train(info, options, device, dtype, seed)
+            expected = _train(info, sample.kwargs, torch.device("cpu"), dtype, seed)
+            if info.step_requires_closure:
+                # Once converged it divides noise by noise: where it gets counts.
+                for mine, cpu in zip(result, expected, strict=True):
+                    torch.testing.assert_close(mine.cpu(), cpu, rtol=1e-4, atol=1e-4)
+                continue
             opinfo.assert_result(
-                _train(info, options, device, dtype, seed),
-                _train(info, sample.kwargs, cpu, dtype, seed),
+                result,
+                expected,
                 lambda options=sample.kwargs: _train(
                     info, options, torch.device("cpu"), torch.float64, seed
                 ),
@@ -75,6 +81,8 @@ def _train(info, options, device, dtype, seed) -> list[torch.Tensor]:
         else:
             closure()
             optimizer.step()
+    if info.step_requires_closure:
+        return [parameter.detach() for parameter in parameters]
     state = [
         value
         for parameter in parameters

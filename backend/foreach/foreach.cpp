@@ -1,0 +1,232 @@
+// _foreach_*: grouped launches where the lists are alike, else ATen's own loop
+// over the tensors.
+#include "grouped.h"
+
+#include "../../cpp/aten/launch.h"
+
+#include <ATen/native/ForeachUtils.h>
+#include <ATen/ops/_foreach_abs_ops.h>
+#include <ATen/ops/_foreach_add_ops.h>
+#include <ATen/ops/_foreach_addcdiv_ops.h>
+#include <ATen/ops/_foreach_addcmul_ops.h>
+#include <ATen/ops/_foreach_clamp_max_ops.h>
+#include <ATen/ops/_foreach_clamp_min_ops.h>
+#include <ATen/ops/_foreach_copy_ops.h>
+#include <ATen/ops/_foreach_div_ops.h>
+#include <ATen/ops/_foreach_exp_ops.h>
+#include <ATen/ops/_foreach_lerp_ops.h>
+#include <ATen/ops/_foreach_maximum_ops.h>
+#include <ATen/ops/_foreach_minimum_ops.h>
+#include <ATen/ops/_foreach_mul_ops.h>
+#include <ATen/ops/_foreach_neg_ops.h>
+#include <ATen/ops/_foreach_reciprocal_ops.h>
+#include <ATen/ops/_foreach_sign_ops.h>
+#include <ATen/ops/_foreach_sqrt_ops.h>
+#include <ATen/ops/_foreach_sub_ops.h>
+#include <ATen/ops/_foreach_zero_ops.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+using at::TensorList;
+
+// The arguments of a call by their kinds, in the order of the schema: lists are
+// x, y and z in the expressions, numbers a and b.
+struct Call {
+  std::vector<TensorList> lists;
+  std::vector<std::vector<double>> scalars;
+  bool is_supported = true;
+
+  void take(TensorList list) { lists.push_back(list); }
+  void take(const at::Scalar& scalar) {
+    is_supported &= !scalar.isComplex();
+    if (is_supported) {
+      scalars.push_back({scalar.to<double>()});
+    }
+  }
+  void take(at::ArrayRef<at::Scalar> list) {
+    std::vector<double> values;
+    for (const at::Scalar& scalar : list) {
+      is_supported &= !scalar.isComplex();
+      values.push_back(is_supported ? scalar.to<double>() : 0);
+    }
+    is_supported &= lists.empty() || values.size() == lists[0].size();
+    scalars.push_back(std::move(values));
+  }
+  // A number that waits on a device stays there.
+  void take(const Tensor& tensor) {
+    is_supported &= tensor.device().is_cpu() && tensor.dim() == 0;
+    if (is_supported) {
+      take(tensor.item());
+    }
+  }
+  void take(bool) {}
+};
+
+bool is_fast(const Call& call) {
+  const TensorList self = call.lists[0];
+  if (!call.is_supported || self.empty() ||
+      !at::isFloatingType(self[0].scalar_type())) {
+    return false;
+  }
+  for (const TensorList& list : call.lists) {
+    if (list.size() != self.size()) {
+      return false;
+    }
+    for (size_t t = 0; t < list.size(); ++t) {
+      const Tensor& tensor = list[t];
+      if (!tensor.is_privateuseone() || tensor.device() != self[0].device() ||
+          tensor.scalar_type() != self[0].scalar_type() ||
+          tensor.sizes() != self[t].sizes() ||
+          tensor.strides() != self[t].strides() ||
+          !tensor.is_non_overlapping_and_dense()) {
+        return false;
+      }
+    }
+  }
+  return self[0].scalar_type() != at::kDouble ||
+         aten::device_of(self[0]).info().has_fp64;
+}
+
+bool run(const char* name,
+         const char* expression,
+         const Call& call,
+         TensorList out) {
+  static constexpr const char* kLists[] = {"x", "y", "z"};
+  static constexpr const char* kNumbers[] = {"a", "b"};
+  std::vector<GroupedOperand> operands;
+  operands.push_back({"result", out, false, true});
+  for (size_t k = 0; k < call.lists.size(); ++k) {
+    operands.push_back({kLists[k], call.lists[k]});
+  }
+  std::vector<GroupedScalar> scalars;
+  for (size_t k = 0; k < call.scalars.size(); ++k) {
+    scalars.push_back({kNumbers[k], call.scalars[k]});
+  }
+  const std::string statement = std::string("    result = ") + expression;
+  return grouped(name, statement + ";\n", operands, scalars);
+}
+
+// The slow kernels are composite, so every key has them but ours.
+const c10::DispatchKeySet kSlow(c10::DispatchKey::CPU);
+
+template <class Op, class Schema>
+struct Foreach;
+
+// In place.
+template <class Op, class... A>
+struct Foreach<Op, void(A...)> {
+  static inline const char* expression = nullptr;
+  static void call(A... arguments) {
+    Call call;
+    (call.take(arguments), ...);
+    if (!is_fast(call) || !run(Op::name + 6, expression, call, call.lists[0])) {
+      Op::redispatch(kSlow, arguments...);
+    }
+  }
+};
+
+template <class Op, class... A>
+struct Foreach<Op, std::vector<Tensor>(A...)> {
+  static inline const char* expression = nullptr;
+  static std::vector<Tensor> call(A... arguments) {
+    Call call;
+    (call.take(arguments), ...);
+    if (is_fast(call)) {
+      std::vector<Tensor> out;
+      out.reserve(call.lists[0].size());
+      for (const Tensor& tensor : call.lists[0]) {
+        out.push_back(at::empty_like(tensor));
+      }
+      if (run(Op::name + 6, expression, call, out)) {
+        return out;
+      }
+    }
+    return Op::redispatch(kSlow, arguments...);
+  }
+};
+
+template <class Op>
+void foreach (torch::Library& library, const char* expression) {
+  using F = Foreach<Op, typename Op::schema>;
+  F::expression = expression;
+  std::string name = Op::name;
+  if (*Op::overload_name) {
+    name += std::string(".") + Op::overload_name;
+  }
+  library.impl(name.c_str(), &F::call);
+}
+
+constexpr const char* kMaximum = "x > y || isnan(x) ? x : y";
+constexpr const char* kMinimum = "x < y || isnan(x) ? x : y";
+constexpr const char* kMaximumOfNumber = "x > a || isnan(x) ? x : a";
+constexpr const char* kMinimumOfNumber = "x < a || isnan(x) ? x : a";
+constexpr const char* kLerp =
+    "fabs(a) < REAL(0.5) ? x + a * (y - x) : y - (y - x) * (1 - a)";
+constexpr const char* kLerpOfList =
+    "fabs(z) < REAL(0.5) ? x + z * (y - x) : y - (y - x) * (1 - z)";
+
+}  // namespace
+
+#define BOTH(name, overload, expression)                     \
+  foreach                                                    \
+    <at::_ops::_foreach_##name##_##overload>(m, expression); \
+  foreach                                                    \
+  <at::_ops::_foreach_##name##__##overload>(m, expression)
+#define BOTH_UNARY(name, expression)            \
+  foreach                                       \
+    <at::_ops::_foreach_##name>(m, expression); \
+  foreach                                       \
+  <at::_ops::_foreach_##name##_>(m, expression)
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  BOTH(add, Scalar, "x + a");
+  BOTH(add, ScalarList, "x + a");
+  BOTH(add, List, "x + a * y");
+  BOTH(add, Tensor, "x + b * a");
+  BOTH(sub, Scalar, "x - a");
+  BOTH(sub, ScalarList, "x - a");
+  BOTH(sub, List, "x - a * y");
+  BOTH(mul, Scalar, "x * a");
+  BOTH(mul, ScalarList, "x * a");
+  BOTH(mul, List, "x * y");
+  BOTH(mul, Tensor, "x * a");
+  BOTH(div, Scalar, "x / a");
+  BOTH(div, ScalarList, "x / a");
+  BOTH(div, List, "x / y");
+  BOTH(div, Tensor, "x / a");
+  BOTH(addcmul, Scalar, "x + a * y * z");
+  BOTH(addcmul, ScalarList, "x + a * y * z");
+  BOTH(addcdiv, Scalar, "x + a * y / z");
+  BOTH(addcdiv, ScalarList, "x + a * y / z");
+  BOTH(lerp, Scalar, kLerp);
+  BOTH(lerp, ScalarList, kLerp);
+  BOTH(lerp, List, kLerpOfList);
+  BOTH(maximum, List, kMaximum);
+  BOTH(maximum, Scalar, kMaximumOfNumber);
+  BOTH(minimum, List, kMinimum);
+  BOTH(minimum, Scalar, kMinimumOfNumber);
+  BOTH(clamp_min, List, kMaximum);
+  BOTH(clamp_min, Scalar, kMaximumOfNumber);
+  BOTH(clamp_max, List, kMinimum);
+  BOTH(clamp_max, Scalar, kMinimumOfNumber);
+  BOTH_UNARY(sqrt, "sqrt(x)");
+  BOTH_UNARY(neg, "-x");
+  BOTH_UNARY(abs, "fabs(x)");
+  BOTH_UNARY(reciprocal, "1 / x");
+  BOTH_UNARY(exp, "exp(x)");
+  BOTH_UNARY(sign, "sign(x)");
+  foreach
+    <at::_ops::_foreach_zero_>(m, "0");
+  foreach
+    <at::_ops::_foreach_copy_>(m, "y");
+}
+
+#undef BOTH
+#undef BOTH_UNARY
+
+}  // namespace torch_opencl::ops

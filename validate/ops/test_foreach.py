@@ -1,0 +1,141 @@
+"""Lists of tensors in grouped launches, fused optimizers and GradScaler's ops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch_opencl
+
+_SHAPES = [(3, 5), (7,), (), (0,), (300, 70), (2, 3, 4)] * 5
+_NUMBERS = [0.5 + 0.1 * i for i in range(len(_SHAPES))]
+_CALLS = {
+    "add list": lambda x, y, z: torch._foreach_add(x, y, alpha=2),
+    "add number": lambda x, y, z: torch._foreach_add(x, 1.5),
+    "add numbers": lambda x, y, z: torch._foreach_add(x, _NUMBERS),
+    "add tensor": lambda x, y, z: torch._foreach_add(x, torch.tensor(2.0), alpha=3),
+    "sub": lambda x, y, z: torch._foreach_sub(x, y, alpha=2),
+    "mul": lambda x, y, z: torch._foreach_mul(x, y),
+    "div": lambda x, y, z: torch._foreach_div(x, _NUMBERS),
+    "addcmul": lambda x, y, z: torch._foreach_addcmul(x, y, z, 0.3),
+    "addcdiv": lambda x, y, z: torch._foreach_addcdiv(x, y, z, _NUMBERS),
+    "lerp": lambda x, y, z: torch._foreach_lerp(x, y, 0.3),
+    "lerp from the end": lambda x, y, z: torch._foreach_lerp(x, y, 0.8),
+    "lerp list": lambda x, y, z: torch._foreach_lerp(x, y, z),
+    "maximum": lambda x, y, z: torch._foreach_maximum(x, y),
+    "clamp_max": lambda x, y, z: torch._foreach_clamp_max(x, 0.1),
+    "sqrt": lambda x, y, z: torch._foreach_sqrt(z),
+    "neg": lambda x, y, z: torch._foreach_neg(x),
+    "abs": lambda x, y, z: torch._foreach_abs(x),
+    "reciprocal": lambda x, y, z: torch._foreach_reciprocal(z),
+    "sign": lambda x, y, z: torch._foreach_sign(x),
+    # not grouped
+    "pow": lambda x, y, z: torch._foreach_pow(z, 1.5),
+    "norm": lambda x, y, z: torch._foreach_norm(x),
+}
+
+
+def _lists(device, dtype):
+    generator = torch.Generator().manual_seed(1)
+    x, y = (
+        [torch.randn(s, generator=generator).to(dtype) for s in _SHAPES]
+        for _ in range(2)
+    )
+    z = [(torch.rand(s, generator=generator) + 0.5).to(dtype) for s in _SHAPES]
+    # dense, but not contiguous
+    x[0], y[0], z[0] = x[0].t(), y[0].t(), z[0].t()
+    x[1][3] = float("nan")
+    return [[tensor.to(device) for tensor in tensors] for tensors in (x, y, z)]
+
+
+def _launches(device, function) -> int:
+    before = torch_opencl._C._queue_counts(device.index)[0]
+    function()
+    return torch_opencl._C._queue_counts(device.index)[0] - before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", _CALLS)
+def test_functional(device, name, dtype):
+    expected = _CALLS[name](*_lists("cpu", dtype))
+    result = _CALLS[name](*_lists(device, dtype))
+    for mine, cpu in zip(result, expected, strict=True):
+        torch.testing.assert_close(mine.cpu(), cpu, equal_nan=True)
+        assert mine.stride() == cpu.stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_in_place_and_other_dtypes(device, dtype):
+    x, y, _ = _lists("cpu", torch.float32)
+    x, y = ([(t * 10).nan_to_num(1).to(dtype) for t in ts] for ts in (x, y))
+    on_device = [[t.to(device) for t in ts] for ts in (x, y)]
+    for a, b in ((x, y), on_device):
+        torch._foreach_mul_(a, b)
+        torch._foreach_add_(a, 3)
+        torch._foreach_copy_(a[1:2], b[1:2])
+        torch._foreach_zero_(b)
+    for mine, cpu in zip([*on_device[0], *on_device[1]], [*x, *y], strict=True):
+        torch.testing.assert_close(mine.cpu(), cpu)
+
+
+def test_slices_and_mixed_devices(device):
+    whole = torch.arange(30.0, device=device)
+    torch._foreach_mul_([whole[3:7], whole[10:20]], [2.0, 3.0])
+    expected = torch.arange(30.0)
+    expected[3:7] *= 2
+    expected[10:20] *= 3
+    assert torch.equal(whole.cpu(), expected)
+    strided = torch._foreach_add([whole[::2]], 1.0)[0]
+    assert torch.equal(strided.cpu(), expected[::2] + 1)
+    with pytest.raises(RuntimeError):
+        torch._foreach_add([whole], [whole, whole])
+
+
+def test_launches_of_many_tensors(device):
+    x = [torch.ones(3, device=device) for _ in range(161)]
+    y = [torch.ones(3, device=device) for _ in range(161)]
+    assert _launches(device, lambda: torch._foreach_add_(x, y)) <= 6
+    assert all(tensor.eq(2).all() for tensor in x)
+
+
+# The parameter tensors of resnet50, a tenth as wide.
+_RESNET50 = [(6, 3, 7, 7), (6,), (6,)]
+for _blocks, _width in ((3, 6), (4, 12), (6, 25), (3, 51)):
+    for _block in range(_blocks):
+        _RESNET50 += [(_width, _width), (_width,), (_width,)]
+        _RESNET50 += [(_width, _width, 3, 3), (_width,), (_width,)]
+        _RESNET50 += [(4 * _width, _width), (4 * _width,), (4 * _width,)]
+        if _block == 0:
+            _RESNET50 += [(4 * _width, _width), (4 * _width,), (4 * _width,)]
+_RESNET50 += [(100, 200), (100,)]
+
+
+@pytest.mark.parametrize("way", ["foreach", "fused"])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_adam_step_of_resnet50_takes_few_launches(device, kind, way):
+    assert len(_RESNET50) == 161
+    parameters = [torch.randn(s, device=device, requires_grad=True) for s in _RESNET50]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    optimizer = kind(parameters, **{way: True})
+    optimizer.step()
+    assert _launches(device, optimizer.step) <= 40
+
+
+def test_grad_scaler(device):
+    for bad in (False, True):
+        results = []
+        for place in ("cpu", device):
+            weight = torch.ones(5, device=place, requires_grad=True)
+            optimizer = torch.optim.SGD([weight], lr=0.1)
+            scaler = torch.amp.GradScaler(
+                torch.device(place).type, init_scale=8.0, growth_interval=2
+            )
+            for step in range(5):
+                optimizer.zero_grad()
+                factor = float("inf") if bad and step == 2 else 1.0
+                scaler.scale((weight * weight).sum() * factor).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            results.append((weight.detach().cpu(), scaler.get_scale()))
+        torch.testing.assert_close(results[0][0], results[1][0])
+        assert results[0][1] == results[1][1]
