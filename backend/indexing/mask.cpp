@@ -67,13 +67,9 @@ Tensor nonzero_positions(const Tensor& mask) {
   return positions;
 }
 
-Tensor& nonzero_out(const Tensor& self, Tensor& out) {
-  TORCH_CHECK(out.scalar_type() == at::kLong,
-              "nonzero: Expected out tensor to have scalar type Long but got "
-              "scalar type ",
-              out.scalar_type());
-  const Tensor positions = nonzero_positions(self);
-  at::native::resize_output(out, {positions.numel(), self.dim()});
+void write_coordinates(const Tensor& self,
+                       const Tensor& positions,
+                       const Tensor& out) {
   int64_t divisor = 1;
   for (int64_t d = self.dim() - 1; d >= 0; --d) {
     Tensor coordinate = positions.div(Scalar(divisor), "floor");
@@ -83,12 +79,27 @@ Tensor& nonzero_out(const Tensor& self, Tensor& out) {
     out.select(1, d).copy_(coordinate);
     divisor *= self.size(d);
   }
+}
+
+Tensor& nonzero_out(const Tensor& self, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == at::kLong,
+              "nonzero: Expected out tensor to have scalar type Long but got "
+              "scalar type ",
+              out.scalar_type());
+  const Tensor positions = nonzero_positions(self);
+  at::native::resize_output(out, {positions.numel(), self.dim()});
+  write_coordinates(self, positions, out);
   return out;
 }
 
+// Column by column in memory, as on the CPU.
 Tensor nonzero(const Tensor& self) {
-  Tensor out = at::empty({0}, self.options().dtype(at::kLong));
-  return nonzero_out(self, out);
+  const Tensor positions = nonzero_positions(self);
+  const Tensor out = at::empty({self.dim(), positions.numel()},
+                               self.options().dtype(at::kLong))
+                         .t();
+  write_coordinates(self, positions, out);
+  return out;
 }
 
 Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {

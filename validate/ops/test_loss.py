@@ -195,3 +195,19 @@ def test_errors_are_the_cpus(device, call):
     with pytest.raises(type(expected.value)) as raised:
         call(x.to(device), target.to(device))
     assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_binary_cross_entropy(device, reduction, weighted):
+    weight = torch.rand(5, 7)
+
+    def loss(x, target):
+        return torch.nn.functional.binary_cross_entropy(
+            torch.sigmoid(x),
+            torch.sigmoid(target),
+            weight.to(x.device, x.dtype) if weighted else None,
+            reduction=reduction,
+        )
+
+    check(loss, [torch.randn(5, 7) * 3, torch.randn(5, 7)], device)

@@ -1,0 +1,66 @@
+// scatter with a reduction: a work-item walks the indices of one line (all that
+// differs along `dim` only), in order, so the same input gives the same bits.
+// All tensors but the result are contiguous in the shape of the index.
+
+#include "types.clh"
+
+#define SUM 0
+#define PROD 1
+#define AMAX 2
+#define AMIN 3
+
+#ifndef REDUCE
+#define REDUCE SUM
+#endif
+#ifndef INCLUDE_SELF
+#define INCLUDE_SELF 1
+#endif
+#ifndef WG_SIZE
+#define WG_SIZE 16
+#endif
+
+inline compute_t combine(compute_t a, compute_t b) {
+#if REDUCE == SUM
+  return a + b;
+#elif REDUCE == PROD
+  return a * b;
+#elif REDUCE == AMAX
+  return a != a || a > b ? a : b;
+#else
+  return a != a || a < b ? a : b;
+#endif
+}
+
+// `self` is contiguous too, (outer, size, inner) with the lines' places in it
+// at `lines`.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_reduce_lines(
+    TENSOR(storage_t, self),
+    CONST_TENSOR(long, index),
+    CONST_TENSOR(storage_t, source),
+    CONST_TENSOR(long, lines),
+    TENSOR(uchar, touched),
+    const ulong count,
+    const ulong inner,         // of the index
+    const long length,         // of the index along dim
+    const long size,           // of self along dim
+    const ulong self_inner) {
+  const size_t line = get_global_id(0);
+  if (line >= count) return;
+  const size_t first = line / inner * length * inner + line % inner;
+  const size_t base = POINTER(lines)[line];
+  for (long i = 0; i < length; ++i) {
+    const size_t from = first + i * inner;
+    long place = POINTER(index)[from];
+    place = place < 0 ? place + size : place;
+    if (place < 0 || place >= size) continue;
+    const size_t to = base + place * self_inner;
+    const compute_t value = LOAD(POINTER(source), from);
+#if INCLUDE_SELF
+    STORE(POINTER(self), to, combine(LOAD(POINTER(self), to), value));
+#else
+    const int is_first = !POINTER(touched)[to];
+    POINTER(touched)[to] = 1;
+    STORE(POINTER(self), to, is_first ? value : combine(LOAD(POINTER(self), to), value));
+#endif
+  }
+}

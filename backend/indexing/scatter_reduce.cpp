@@ -1,0 +1,238 @@
+// scatter_reduce, scatter with reduce=, and index_reduce.
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/structured.h"
+#include "kernel_sources.h"
+
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_reduce_meta.h>
+#include <ATen/ops/index_reduce_ops.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/scatter_meta.h>
+#include <ATen/ops/scatter_ops.h>
+#include <ATen/ops/scatter_reduce_meta.h>
+#include <ATen/ops/scatter_reduce_ops.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Scalar;
+using at::Tensor;
+
+constexpr int kWorkGroup = 16;
+
+// REDUCE of scatter_reduce.cl; the mean is a sum that is divided after.
+enum class Reduce { kSum, kProd, kAmax, kAmin, kMean };
+
+Reduce reduce_of(c10::string_view name) {
+  if (name == "sum" || name == "add") {
+    return Reduce::kSum;
+  }
+  if (name == "prod" || name == "multiply") {
+    return Reduce::kProd;
+  }
+  if (name == "amax") {
+    return Reduce::kAmax;
+  }
+  if (name == "amin") {
+    return Reduce::kAmin;
+  }
+  TORCH_CHECK(name == "mean",
+              "reduce argument must be either sum, prod, mean, amax or amin, "
+              "got ",
+              name,
+              ".");
+  return Reduce::kMean;
+}
+
+// Element offsets in a contiguous `self` of the lines of `index` along `dim`.
+Tensor line_places(const Tensor& self, const Tensor& index, int64_t dim) {
+  Tensor places = at::zeros({1}, index.options().dtype(at::kLong));
+  for (int64_t d = 0; d < index.dim(); ++d) {
+    const int64_t size = d == dim ? 1 : index.size(d);
+    const Tensor along = at::arange(size, index.options()).mul_(self.stride(d));
+    places = places.unsqueeze(1).add(along).flatten();
+  }
+  return places;
+}
+
+// `self`, `index` and `source` have one number of dimensions; `self` is
+// contiguous and changed in place.
+void scatter(const Tensor& self,
+             int64_t dim,
+             const Tensor& index,
+             const Tensor& source,
+             Reduce reduce,
+             bool include_self) {
+  const Tensor indices = index.to(at::kLong).contiguous();  // copy: lines
+  const Tensor sources =
+      source
+          .as_strided(index.sizes(), source.strides(), source.storage_offset())
+          .contiguous();  // copy: lines
+  const int64_t length = indices.size(dim);
+  const int64_t count = indices.numel() / length;
+  int64_t inner = 1;
+  for (int64_t d = dim + 1; d < indices.dim(); ++d) {
+    inner *= indices.size(d);
+  }
+  const bool is_sum = reduce == Reduce::kSum || reduce == Reduce::kMean;
+  const Tensor touched =
+      include_self ? Tensor()
+                   : at::zeros(self.sizes(), self.options().dtype(at::kByte));
+  launch(self,
+         sources::scatter_reduce,
+         "scatter_reduce_lines",
+         {{"DTYPE", dtype_of(self)},
+          {"REDUCE", is_sum ? 0 : static_cast<int>(reduce)},
+          {"INCLUDE_SELF", include_self},
+          {"WG_SIZE", kWorkGroup}},
+         range(count, kWorkGroup),
+         arg(self),
+         arg(indices),
+         arg(sources),
+         arg(line_places(self, indices, dim)),
+         arg(touched),
+         static_cast<uint64_t>(count),
+         static_cast<uint64_t>(inner),
+         length,
+         self.size(dim),
+         static_cast<uint64_t>(self.stride(dim)));
+}
+
+void scatter_reduce(const Tensor& self,
+                    int64_t dim,
+                    const Tensor& index,
+                    const Tensor& source,
+                    Reduce reduce,
+                    bool include_self,
+                    const Tensor& out) {
+  if (!out.is_same(self)) {
+    out.copy_(self);
+  }
+  if (index.numel() == 0 || out.numel() == 0) {
+    return;
+  }
+  if (out.dim() == 0) {
+    scatter_reduce(out.view({1}),
+                   0,
+                   index.reshape({1}),
+                   source.reshape({1}),
+                   reduce,
+                   include_self,
+                   out.view({1}));
+    return;
+  }
+  dim = at::maybe_wrap_dim(dim, out.dim());
+  // copy: the kernel finds elements of a contiguous result
+  const Tensor dense = out.contiguous();
+  scatter(dense, dim, index, source, reduce, include_self);
+  if (reduce == Reduce::kMean) {
+    // How many made each element; itself too, unless it was replaced.
+    const Tensor counts =
+        include_self ? at::ones_like(dense) : at::zeros_like(dense);
+    scatter(counts,
+            dim,
+            index,
+            at::full({}, 1, dense.options()).expand(index.sizes()),
+            Reduce::kSum,
+            true);
+    counts.masked_fill_(counts.eq(0), 1);
+    if (dense.is_floating_point()) {
+      dense.div_(counts);
+    } else {
+      dense.div_(counts, "floor");
+    }
+  }
+  if (!dense.is_same(out)) {
+    out.copy_(dense);
+  }
+}
+
+struct scatter_reduce_two_out : at::meta::structured_scatter_reduce_two {
+  void impl(const Tensor& self,
+            int64_t dim,
+            const Tensor& index,
+            const Tensor& src,
+            c10::string_view reduce,
+            bool include_self,
+            const Tensor& out) {
+    scatter_reduce(self, dim, index, src, reduce_of(reduce), include_self, out);
+  }
+};
+
+struct scatter_reduce_out : at::meta::structured_scatter_reduce {
+  void impl(const Tensor& self,
+            int64_t dim,
+            const Tensor& index,
+            const Tensor& src,
+            c10::string_view reduce,
+            const Tensor& out) {
+    scatter_reduce(self, dim, index, src, reduce_of(reduce), true, out);
+  }
+};
+
+struct scatter_value_reduce_out : at::meta::structured_scatter_value_reduce {
+  void impl(const Tensor& self,
+            int64_t dim,
+            const Tensor& index,
+            const Scalar& value,
+            c10::string_view reduce,
+            const Tensor& out) {
+    const Tensor src =
+        at::full({}, value, self.options()).expand(index.sizes());
+    scatter_reduce(self, dim, index, src, reduce_of(reduce), true, out);
+  }
+};
+
+// The same along whole slices.
+struct index_reduce_out : at::meta::structured_index_reduce {
+  void impl(const meta_return_ty&,
+            const Tensor& self,
+            int64_t dim,
+            const Tensor& index,
+            const Tensor& source,
+            c10::string_view reduce,
+            bool include_self,
+            const Tensor& out) {
+    TORCH_CHECK(reduce == "prod" || reduce == "mean" || reduce == "amax" ||
+                    reduce == "amin",
+                "index_reduce(): Expected reduce to be one of prod, mean, amax "
+                "or amin but got ",
+                reduce,
+                ".");
+    if (source.dim() == 0) {
+      scatter_reduce(self,
+                     0,
+                     index.reshape({}),
+                     source,
+                     reduce_of(reduce),
+                     include_self,
+                     out);
+      return;
+    }
+    std::vector<int64_t> shape(source.dim(), 1);
+    dim = at::maybe_wrap_dim(dim, source.dim());
+    shape[dim] = -1;
+    const Tensor along =
+        index.to(at::kLong).reshape({-1}).view(shape).expand(source.sizes());
+    scatter_reduce(
+        self, dim, along, source, reduce_of(reduce), include_self, out);
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<scatter_reduce_two_out, at::_ops::scatter_reduce_two_out>(m);
+  structured<scatter_reduce_out, at::_ops::scatter_reduce_out>(m);
+  structured<scatter_value_reduce_out, at::_ops::scatter_value_reduce_out>(m);
+  structured<index_reduce_out, at::_ops::index_reduce_out>(m);
+}
+
+}  // namespace torch_opencl::ops

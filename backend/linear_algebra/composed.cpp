@@ -1,0 +1,188 @@
+// Products and distances that are a few other ops: addbmm, cross, renorm,
+// cdist.
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/structured.h"
+
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_cross_meta.h>
+#include <ATen/ops/linalg_cross_ops.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/renorm_meta.h>
+#include <ATen/ops/renorm_ops.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Scalar;
+using at::Tensor;
+
+Tensor addbmm(const Tensor& self,
+              const Tensor& batch1,
+              const Tensor& batch2,
+              const Scalar& beta,
+              const Scalar& alpha) {
+  TORCH_CHECK(batch1.dim() == 3, "batch1 must be a 3D tensor");
+  TORCH_CHECK(batch2.dim() == 3, "batch2 must be a 3D tensor");
+  TORCH_CHECK(batch1.size(0) == batch2.size(0),
+              "batch1 and batch2 must have same number of batches, got ",
+              batch1.size(0),
+              " and ",
+              batch2.size(0));
+  TORCH_CHECK(batch1.size(2) == batch2.size(1),
+              "Incompatible matrix sizes for bmm (",
+              batch1.size(1),
+              "x",
+              batch1.size(2),
+              " and ",
+              batch2.size(1),
+              "x",
+              batch2.size(2),
+              ")");
+  const std::vector<int64_t> sizes{batch1.size(1), batch2.size(2)};
+  if (!batch1.is_floating_point() && !batch1.is_complex()) {
+    // Integers are multiplied by whole numbers, product by product.
+    Tensor result = self.expand(sizes).clone();
+    for (int64_t i = 0; i < batch1.size(0); ++i) {
+      result.addmm_(batch1[i], batch2[i], i == 0 ? beta : Scalar(1), alpha);
+    }
+    return result;
+  }
+  const Tensor product = at::bmm(batch1, batch2).sum(0).mul_(alpha);
+  // With a beta of 0 nothing of self is seen, NaN neither.
+  return beta.toComplexDouble() == 0.0 ? product
+                                       : product.add_(self.expand(sizes), beta);
+}
+
+Tensor& addbmm_out(const Tensor& self,
+                   const Tensor& batch1,
+                   const Tensor& batch2,
+                   const Scalar& beta,
+                   const Scalar& alpha,
+                   Tensor& out) {
+  const Tensor result = addbmm(self, batch1, batch2, beta, alpha);
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
+}
+
+Tensor& addbmm_(Tensor& self,
+                const Tensor& batch1,
+                const Tensor& batch2,
+                const Scalar& beta,
+                const Scalar& alpha) {
+  const Tensor result = addbmm(self, batch1, batch2, beta, alpha);
+  TORCH_CHECK(self.sizes() == result.sizes(),
+              "Bad in-place call: input tensor size ",
+              self.sizes(),
+              " and output tensor size ",
+              result.sizes(),
+              " should match");
+  return self.copy_(result);
+}
+
+struct linalg_cross_out : at::meta::structured_linalg_cross {
+  void impl(const Tensor& self,
+            const Tensor& other,
+            int64_t dim,
+            const Tensor& out) {
+    const Tensor a = self.expand(out.sizes());
+    const Tensor b = other.expand(out.sizes());
+    const Tensor result = out.is_same(self) || out.is_same(other)
+                              ? at::empty(out.sizes(), out.options())
+                              : out;
+    for (int64_t i = 0; i < 3; ++i) {
+      const int64_t j = (i + 1) % 3;
+      const int64_t k = (i + 2) % 3;
+      result.select(dim, i).copy_(
+          a.select(dim, j)
+              .mul(b.select(dim, k))
+              .sub_(a.select(dim, k).mul(b.select(dim, j))));
+    }
+    if (!result.is_same(out)) {
+      out.copy_(result);
+    }
+  }
+};
+
+struct renorm_out : at::meta::structured_renorm {
+  void impl(const Tensor& self,
+            const Scalar& p,
+            int64_t dim,
+            const Scalar& maxnorm,
+            const Tensor& out) {
+    std::vector<int64_t> dims;
+    dim = at::maybe_wrap_dim(dim, self.dim());
+    for (int64_t d = 0; d < self.dim(); ++d) {
+      if (d != dim) {
+        dims.push_back(d);
+      }
+    }
+    const Tensor norm = at::linalg_vector_norm(
+        self, p, dims, true, compute_type(self.scalar_type()));
+    const Tensor factor = at::where(
+        norm.gt(maxnorm), norm.add(1e-7).reciprocal_().mul_(maxnorm), 1.0);
+    out.copy_(self.mul(factor.to(self.scalar_type())));
+  }
+};
+
+// (..., rows of x1, rows of x2, columns)
+Tensor differences(const Tensor& x1, const Tensor& x2) {
+  return x1.unsqueeze(-2).sub(x2.unsqueeze(-3));
+}
+
+Tensor cdist_forward(const Tensor& x1,
+                     const Tensor& x2,
+                     double p,
+                     std::optional<int64_t>) {
+  return at::linalg_vector_norm(differences(x1, x2), p, at::IntArrayRef{-1});
+}
+
+// The derivative of each distance by x1, times its gradient.
+Tensor cdist_backward(const Tensor& grad,
+                      const Tensor& x1,
+                      const Tensor& x2,
+                      double p,
+                      const Tensor& cdist) {
+  if (p == 0 || grad.numel() == 0 || x1.numel() == 0) {
+    return at::zeros_like(x1);
+  }
+  const Tensor diff = differences(x1, x2);
+  const Tensor distance = cdist.unsqueeze(-1);
+  const Tensor zero = distance.eq(0);
+  Tensor slope;
+  if (p == 1) {
+    slope = diff.sign();
+  } else if (p == 2) {
+    slope = diff.div(distance).masked_fill_(zero, 0);
+  } else if (std::isinf(p)) {
+    slope = diff.sign().mul_(diff.abs().eq(distance));
+  } else {
+    slope = diff.sign()
+                .mul_(diff.abs().pow_(p - 1))
+                .div_(distance.pow(p - 1))
+                .masked_fill_(zero, 0);
+  }
+  return slope.mul_(grad.unsqueeze(-1)).sum(-2).sum_to_size(x1.sizes());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("addbmm", TORCH_FN(addbmm));
+  m.impl("addbmm.out", TORCH_FN(addbmm_out));
+  m.impl("addbmm_", TORCH_FN(addbmm_));
+  m.impl("_cdist_forward", TORCH_FN(cdist_forward));
+  m.impl("_cdist_backward", TORCH_FN(cdist_backward));
+  structured<linalg_cross_out, at::_ops::linalg_cross_out>(m);
+  structured<renorm_out, at::_ops::renorm_out>(m);
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,127 @@
+// bincount, histc and count_nonzero.
+#include "../../cpp/aten/launch.h"
+
+#include <ATen/native/Resize.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Scalar;
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+// How often 0..bins-1 occur: differences of their places in the sorted values.
+Tensor occurrences(const Tensor& values, int64_t bins) {
+  const Tensor sorted = std::get<0>(values.sort());
+  const Tensor edges =
+      at::arange(bins + 1, values.options()).to(values.scalar_type());
+  const Tensor places = at::searchsorted(sorted, edges);
+  return places.narrow(0, 1, bins).sub(places.narrow(0, 0, bins));
+}
+
+Tensor bincount(const Tensor& self,
+                const OptionalTensor& weights,
+                int64_t minlength) {
+  TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
+  TORCH_CHECK(at::isIntegralType(self.scalar_type(), /*includeBool=*/false) &&
+                  self.dim() == 1,
+              "bincount only supports 1-d non-negative integral inputs.");
+  const bool has_weights = weights.has_value() && weights->defined();
+  const at::TensorOptions integers = self.options().dtype(at::kLong);
+  if (self.numel() == 0) {
+    return at::zeros({minlength}, integers);
+  }
+  TORCH_CHECK(
+      !has_weights || (weights->dim() == 1 && weights->size(0) == self.size(0)),
+      "weights should be 1-d and have the same length as input");
+  TORCH_CHECK(self.min().item<int64_t>() >= 0,
+              "bincount only supports 1-d non-negative integral inputs.");
+  const int64_t bins = std::max(self.max().item<int64_t>() + 1, minlength);
+  if (!has_weights) {
+    return occurrences(self.to(at::kLong), bins);
+  }
+  const at::ScalarType type =
+      weights->scalar_type() == at::kFloat ? at::kFloat : at::kDouble;
+  return at::zeros({bins}, self.options().dtype(type))
+      .index_add_(0, self, weights->to(type));
+}
+
+Tensor& histc_out(const Tensor& self,
+                  int64_t bins,
+                  const Scalar& min,
+                  const Scalar& max,
+                  Tensor& out) {
+  TORCH_CHECK(self.scalar_type() != at::kHalf, "HalfTensor is not supported");
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()),
+              "\"histogram_cpu\" not implemented for '",
+              self.scalar_type(),
+              "'");
+  TORCH_CHECK(bins > 0, "bins must be > 0");
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "torch.histogram: input tensor and hist tensor should have the "
+              "same dtype, but got input ",
+              self.scalar_type(),
+              " and hist ",
+              out.scalar_type());
+  at::native::resize_output(out, {bins});
+  double low = min.toDouble();
+  double high = max.toDouble();
+  if (low == high && self.numel() > 0) {
+    low = self.min().item<double>();
+    high = self.max().item<double>();
+  }
+  if (low == high) {
+    low -= 1;
+    high += 1;
+  }
+  TORCH_CHECK(std::isfinite(low) && std::isfinite(high),
+              "range of [",
+              low,
+              ", ",
+              high,
+              "] is not finite");
+  TORCH_CHECK(low < high, "max must be larger than min");
+  const Tensor flat = self.reshape({-1});
+  const Tensor inside = at::logical_and(flat.ge(low), flat.le(high));
+  const Tensor place = flat.sub(low).mul_(bins).div_(high - low);
+  // What is outside, and NaN, counts in a bin that nobody sees.
+  const Tensor bin =
+      at::where(inside, place.floor().clamp_max_(bins - 1), bins).to(at::kLong);
+  return out.copy_(occurrences(bin, bins));
+}
+
+Tensor histc(const Tensor& self,
+             int64_t bins,
+             const Scalar& min,
+             const Scalar& max) {
+  Tensor out = at::empty({0}, self.options());
+  return histc_out(self, bins, min, max, out);
+}
+
+Tensor count_nonzero(const Tensor& self, std::optional<int64_t> dim) {
+  return dim.has_value() ? self.ne(0).sum(*dim) : self.ne(0).sum();
+}
+
+Tensor count_nonzero_dims(const Tensor& self, at::IntArrayRef dims) {
+  return dims.empty() ? self.ne(0).sum() : self.ne(0).sum(dims);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("bincount", TORCH_FN(bincount));
+  m.impl("histc", TORCH_FN(histc));
+  m.impl("histc.out", TORCH_FN(histc_out));
+  m.impl("count_nonzero", TORCH_FN(count_nonzero));
+  m.impl("count_nonzero.dim_IntList", TORCH_FN(count_nonzero_dims));
+}
+
+}  // namespace torch_opencl::ops

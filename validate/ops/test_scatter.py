@@ -1,0 +1,81 @@
+"""Reductions by index, and the moves that are made of other indexing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from against_cpu import check, strided, transposed
+
+_REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("reduce", _REDUCTIONS)
+def test_scatter_reduce(device, reduce, include_self):
+    for dim in (0, 1, -1):
+        for layout in (torch.Tensor.contiguous, transposed, strided):
+            x, source = layout(torch.randn(6, 5, 4)), layout(torch.randn(5, 5, 3))
+            index = torch.randint(4, (4, 5, 3))
+            check(
+                lambda x, s: x.scatter_reduce(
+                    dim,  # noqa: B023
+                    index.to(x.device),  # noqa: B023
+                    s,
+                    reduce,
+                    include_self=include_self,
+                ),
+                [x, source],
+                device,
+            )
+
+
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+def test_index_reduce(device, reduce):
+    index = torch.tensor([0, 2, 2, 5])
+    check(
+        lambda x, s: x.index_reduce(1, index.to(x.device), s, reduce),
+        [torch.randn(3, 6, 2), torch.randn(3, 4, 2)],
+        device,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+def test_integers(device, dtype):
+    x, s = torch.randint(9, (7, 3)).to(dtype), torch.randint(9, (5, 3)).to(dtype)
+    index = torch.randint(7, (5, 3))
+    for reduce in _REDUCTIONS:
+        result = x.to(device).scatter_reduce(0, index.to(device), s.to(device), reduce)
+        assert torch.equal(result.cpu(), x.scatter_reduce(0, index, s, reduce))
+
+
+def test_take_and_put(device):
+    x = torch.arange(24.0).view(4, 6)
+    index = torch.tensor([[0, -1, 5], [5, 17, 3]])
+    for y in (x, x.t(), x[:, ::2]):
+        here = index % y.numel()
+        result = y.to(device).take(here.to(device))
+        assert torch.equal(result.cpu(), y.take(here))
+        for accumulate in (False, True):
+            places = here[:1] if not accumulate else here
+            values = torch.rand(places.shape)
+            result = y.to(device).put(places.to(device), values.to(device), accumulate)
+            assert torch.equal(result.cpu(), y.put(places, values, accumulate))
+    with pytest.raises(RuntimeError, match="Expected a long tensor for index"):
+        x.to(device).take(index.int().to(device))
+
+
+def test_repeat_interleave(device):
+    x, repeats = torch.randn(4, 3), torch.tensor([2, 0, 3, 1])
+    for dim, count in ((0, repeats), (1, repeats[:3]), (None, 2)):
+        moved = count.to(device) if torch.is_tensor(count) else count
+        result = x.to(device).repeat_interleave(moved, dim)
+        assert torch.equal(result.cpu(), x.repeat_interleave(count, dim))
+    with pytest.raises(RuntimeError, match="repeats can not be negative"):
+        torch.repeat_interleave(-repeats.to(device))
+
+
+def test_unfold_and_trace(device):
+    x = torch.randn(3, 11, 2)
+    for size, step in ((3, 1), (2, 4), (11, 1)):
+        check(lambda x: x.unfold(1, size, step), [x], device)  # noqa: B023
+    check(torch.trace, [torch.randn(4, 7)], device)
