@@ -118,20 +118,26 @@ void scatter_reduce(const Tensor& self,
   if (index.numel() == 0 || out.numel() == 0) {
     return;
   }
-  if (out.dim() == 0) {
-    scatter_reduce(out.view({1}),
+  if (out.dim() == 0 || index.dim() == 0) {
+    const Tensor row = out.reshape({-1});
+    scatter_reduce(row,
                    0,
-                   index.reshape({1}),
-                   source.reshape({1}),
+                   index.reshape({-1}),
+                   source.reshape({-1}),
                    reduce,
                    include_self,
-                   out.view({1}));
+                   row);
+    if (!row.is_alias_of(out)) {
+      out.copy_(row.view(out.sizes()));
+    }
     return;
   }
   dim = at::maybe_wrap_dim(dim, out.dim());
+  // Half types are summed, and counted, in the type of arithmetic.
+  const at::ScalarType type = compute_type(out.scalar_type());
   // copy: the kernel finds elements of a contiguous result
-  const Tensor dense = out.contiguous();
-  scatter(dense, dim, index, source, reduce, include_self);
+  const Tensor dense = out.to(type).contiguous();
+  scatter(dense, dim, index, source.to(type), reduce, include_self);
   if (reduce == Reduce::kMean) {
     // How many made each element; itself too, unless it was replaced.
     const Tensor counts =

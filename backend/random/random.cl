@@ -81,13 +81,16 @@ void random_bernoulli(PARAMETERS, const real_t p, const real_t unused) {
   }
 }
 
+// The middle of the uniform number's cell: never 0, nor 1, to which the middle of
+// the last cell would round.
+#define CELL (1 / (real_t)((ulong)1 << DIGITS))
+#define OPEN_UNIFORM(i) fmin(UNIFORM(i) + CELL / 2, 1 - CELL)
+
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void random_exponential(PARAMETERS, const real_t rate, const real_t unused) {
   DRAW
   for (int i = 0; i < elements; ++i) {
-    // From the middle of the uniform number's cell: never zero.
-    const real_t u = UNIFORM(i) + (real_t)0.5f / (real_t)((ulong)1 << DIGITS);
-    STORE(target, first + i, (compute_t)(-log1p(-u) / rate));
+    STORE(target, first + i, (compute_t)(-log1p(-OPEN_UNIFORM(i)) / rate));
   }
 }
 
@@ -95,7 +98,7 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void random_cauchy(PARAMETERS, const real_t median, const real_t sigma) {
   DRAW
   for (int i = 0; i < elements; ++i) {
-    STORE(target, first + i, (compute_t)(median + sigma * tanpi(UNIFORM(i) - (real_t)0.5f)));
+    STORE(target, first + i, (compute_t)(median + sigma * tanpi(OPEN_UNIFORM(i) - (real_t)0.5f)));
   }
 }
 

@@ -5,6 +5,8 @@
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
+#include <ATen/ops/aminmax_meta.h>
+#include <ATen/ops/aminmax_ops.h>
 #include <ATen/ops/max_meta.h>
 #include <ATen/ops/max_native.h>
 #include <ATen/ops/max_ops.h>
@@ -87,11 +89,25 @@ Tensor& min_unary_out(const Tensor& self, Tensor& out) {
   return at::amin_out(out, self);
 }
 
+struct aminmax_out : at::meta::structured_aminmax {
+  void impl(const Tensor& self,
+            std::optional<int64_t> dim,
+            bool keepdim,
+            const Tensor& min,
+            const Tensor& max) {
+    const auto dims =
+        dim.has_value() ? std::vector<int64_t>{*dim} : std::vector<int64_t>{};
+    min.copy_(at::amin(self, dims, keepdim));
+    max.copy_(at::amax(self, dims, keepdim));
+  }
+};
+
 }  // namespace
 
 using MaxUnary = Tensor (*)(const Tensor&);
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<aminmax_out, at::_ops::aminmax_out>(m);
   structured<ExtremeWithIndex<at::meta::structured_max_dim, kMaximum>,
              at::_ops::max_dim_max>(m);
   structured<ExtremeWithIndex<at::meta::structured_min_dim, kMinimum>,

@@ -202,6 +202,8 @@ struct isin_Scalar_Tensor_out : at::meta::structured_isin_Scalar_Tensor {
             bool invert,
             const Tensor& out) {
     const Tensor found = test_elements.eq(element).any();
+    // meta() announces no element; the answer is one.
+    out.resize_({});
     out.copy_(invert ? found.logical_not() : found);
   }
 };
