@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -174,29 +175,33 @@ def compare_steps(
     reason = "" if share <= MOST_FLIPS else "more than rounding"
     decisions.append(Comparison("flips", share, 0.0, MOST_FLIPS, reason))
     results = [StageResult("decisions", decisions)]
-    for stage, tensors in baseline.stages.items():
-        comparisons = compare_all(
+    compared = {
+        stage: compare_all(
             step.stages.get(stage, {}), reference.stages[stage], tensors, multiple
         )
-        if stage == "loss":
-            comparisons = _single_numbers(comparisons, results[-1], multiple)
+        for stage, tensors in baseline.stages.items()
+    }
+    # A single number of the CPU's may be exact by luck: losses are allowed the
+    # error that float32 typically makes in this network.
+    errors = [c.baseline for c in compared["gradients"] if c.baseline == c.baseline]
+    typical = multiple * statistics.median(errors)
+    for stage, comparisons in compared.items():
+        tensors = baseline.stages[stage]
+        if stage in ("outputs", "loss"):
+            comparisons = [
+                _widened(comparison, typical)
+                if tensors[comparison.name].numel() == 1
+                else comparison
+                for comparison in comparisons
+            ]
         results.append(StageResult(stage, comparisons))
     return results
 
 
-def _single_numbers(
-    comparisons: list[Comparison], outputs: StageResult, multiple: float
-) -> list[Comparison]:
-    """A single number of the CPU's may be exact by luck: the error of what it is
-    computed from counts too."""
-    own = max(comparison.baseline for comparison in outputs.comparisons)
-    widened = []
-    for comparison in comparisons:
-        limit = comparison.limit + multiple * own
-        passed = comparison.error <= limit
-        reason = "" if passed else comparison.reason
-        widened.append(replace(comparison, limit=limit, reason=reason))
-    return widened
+def _widened(comparison: Comparison, amount: float) -> Comparison:
+    limit = comparison.limit + amount
+    reason = "" if comparison.error <= limit else comparison.reason
+    return replace(comparison, limit=limit, reason=reason)
 
 
 def check(
