@@ -133,7 +133,8 @@ def how() -> str:
         "models also run in evaluation, with batch normalisation calibrated by "
         "three training forwards, for an untrained network's signals else die. "
         "Networks with more than 250 million parameters have every eighth "
-        "tensor's update compared, all others everything."
+        "tensor's update compared, all others everything. Times are of a first step, "
+        "with compiling kernels, and not of an idle machine."
     )
 
 
