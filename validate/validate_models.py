@@ -27,7 +27,7 @@ os.environ.setdefault("TORCH_OPENCL_FALLBACK", "silent")
 
 import torch
 from isolated import Lost, Worker
-from networks import families, html, models_report
+from networks import families, html_report, models_report
 from networks.models_report import Row
 from rich.console import Console, Group
 from rich.live import Live
@@ -184,7 +184,7 @@ def main() -> int:
         Console().print(models_report.table(rows, only_failures=True))
         Console().print(models_report.sentence(rows, options.device))
     if options.out:
-        html.write(options.out / "report.html", report)
+        html_report.write(options.out / "report.html", report)
     if options.docs:
         _DOCS.write_text(models_report.markdown(report))
     return 0 if rows and all(row.passed for row in rows) else 1
