@@ -32,12 +32,19 @@ typedef CONCAT(POSITION, 16) where_t;
 #define lowest_uint8 0
 #define LOWEST CONCAT(lowest_, DTYPE)
 
+// Saturated: an index outside the image stays outside in a narrower type.
+#if INDEX64
+#define NARROW(position) (position)
+#else
+#define NARROW(position) convert_int_sat(position)
+#endif
+
 inline where_t load_indices(const global long *p, index_t i, index_t stride, int count) {
 #if LANES == 1
-  return (where_t)p[i];
+  return NARROW(p[i]);
 #else
   POSITION lane[LANES];
-  for (int l = 0; l < LANES; ++l) lane[l] = (POSITION)p[i + min(l, count - 1) * stride];
+  for (int l = 0; l < LANES; ++l) lane[l] = NARROW(p[i + min(l, count - 1) * stride]);
   return vload16(0, lane);
 #endif
 }
