@@ -9,6 +9,8 @@
 #include <ATen/ops/hardtanh_ops.h>
 #include <ATen/ops/isnan_native.h>
 #include <ATen/ops/isnan_ops.h>
+#include <ATen/ops/norm_native.h>
+#include <ATen/ops/norm_ops.h>
 #include <ATen/ops/pow_native.h>
 #include <ATen/ops/pow_ops.h>
 #include <ATen/ops/relu_native.h>
@@ -37,6 +39,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       "hardtanh.out",
       &WithFallback<at::_ops::hardtanh_out, &at::native::hardtanh_out>::call);
   m.impl("isnan", &WithFallback<at::_ops::isnan, &at::native::isnan>::call);
+  aten::structured<at::native::structured_norm_out, at::_ops::norm_out>(m);
+  aten::structured<at::native::structured_norm_dtype_out,
+                   at::_ops::norm_dtype_out>(m);
   aten::structured<at::native::structured_pow_Scalar_out,
                    at::_ops::pow_Scalar_out>(m);
   m.impl("relu", &WithFallback<at::_ops::relu, &at::native::relu>::call);

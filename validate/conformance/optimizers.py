@@ -56,7 +56,9 @@ def _train(info, options, device, dtype, seed) -> list[torch.Tensor]:
 
     shapes = [(7, 5), (3, 11)]
     if info.optim_cls.__name__ not in _MATRICES_ONLY:
-        shapes += [(13,), (), (2, 3, 4)]
+        shapes += [(13,), (2, 3, 4)]
+        if not info.only_supports_sparse_grads:
+            shapes.append(())
     parameters = [random(shape).requires_grad_() for shape in shapes]
     targets = [random(shape) for shape in shapes]
     scales = [random(shape).abs() + 0.5 for shape in shapes]
@@ -66,15 +68,12 @@ def _train(info, options, device, dtype, seed) -> list[torch.Tensor]:
         optimizer.zero_grad()
         for parameter, target, scale in zip(parameters, targets, scales, strict=True):
             gradient = 2 * scale * (parameter.detach() - target)
-            if info.only_supports_sparse_grads and gradient.dim() > 0:
+            if info.only_supports_sparse_grads:
                 gradient = gradient.to_sparse()
             parameter.grad = gradient
         terms = zip(parameters, targets, scales, strict=True)
         return sum((s * (p.detach() - t) ** 2).sum() for p, t, s in terms)
 
-    if info.only_supports_sparse_grads:
-        parameters = [parameter for parameter in parameters if parameter.dim() > 0]
-        optimizer = info.optim_cls(parameters, **options)
     for _ in range(STEPS):
         if info.step_requires_closure:
             optimizer.step(closure)
