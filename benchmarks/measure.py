@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
-import torch_opencl.vision
+import torch_opencl
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -32,9 +32,6 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-
-# Beside a CPU build of torch, torchvision does not import without this.
-torch_opencl.vision.install()
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 DTYPES["bfloat16"] = torch.bfloat16

@@ -26,11 +26,10 @@ from pathlib import Path
 
 import measure
 import torch
-import torchvision
+from models import NETWORKS, build
 from rich.console import Console
 from rich.table import Table
 
-NETWORKS = ("alexnet", "resnet18", "resnet50", "vgg16", "mobilenet_v2")
 MODES = ("infer", "train")
 
 
@@ -109,9 +108,7 @@ def step_of(
     dtype = measure.DTYPES[options.dtype]
     layout = measure.LAYOUTS[options.memory_format]
     size = (options.batch, 3, options.image_size, options.image_size)
-    extra = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    model = torchvision.models.get_model(name, weights=None, **extra)
-    model = model.to(device, dtype, memory_format=layout)
+    model = build(name).to(device, dtype, memory_format=layout)
     pictures = torch.randn(size).to(device, dtype).contiguous(memory_format=layout)
     target = (torch.arange(options.batch) % 1000).to(device)
     kind = torch.device(device).type

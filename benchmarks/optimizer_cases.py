@@ -1,0 +1,38 @@
+"""A step of each optimizer over the parameters of real networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from case import Case, Run
+from models import build_shapes
+
+# Tensors of the parameters' size that a step reads or writes.
+_OPTIMIZERS = {
+    "SGD": (3, torch.optim.SGD, {"lr": 0.01}),
+    "SGD momentum": (5, torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}),
+    "Adam": (7, torch.optim.Adam, {"lr": 1e-4}),
+    "AdamW": (7, torch.optim.AdamW, {"lr": 1e-4}),
+    "AdamW fused": (7, torch.optim.AdamW, {"lr": 1e-4, "fused": True}),
+}
+
+
+def optimizers(dtype: torch.dtype, models: list[str]) -> Iterator[Case]:
+    for model in models:
+        shapes = [tuple(p.shape) for p in build_shapes(model).parameters()]
+        count = sum(torch.Size(shape).numel() for shape in shapes)
+        for name, (tensors, kind, options) in _OPTIMIZERS.items():
+
+            def make(device: str, shapes=shapes, kind=kind, options=options) -> Run:
+                values = [
+                    torch.nn.Parameter(torch.ones(shape, device=device, dtype=dtype))
+                    for shape in shapes
+                ]
+                for value in values:
+                    value.grad = torch.full_like(value, 1e-3)
+                return kind(values, **options).step
+
+            title = f"{name}, {model}, {count / 1e6:.1f} M in {len(shapes)}"
+            moved = tensors * count * dtype.itemsize
+            yield Case("optimizer", title, make, moved=moved)
