@@ -10,6 +10,7 @@
 #include "../runtime/caching_allocator.h"
 #include "../runtime/config.h"
 #include "../runtime/disk_cache.h"
+#include "../runtime/profiler.h"
 #include "../runtime/program_cache.h"
 
 #include <ATen/Context.h>
@@ -166,6 +167,30 @@ std::pair<int64_t, int64_t> queue_counts(int device_index) {
   return {queue.launch_count(), queue.wait_count()};
 }
 
+// Times of what was enqueued since _start_profiling; the caller has waited.
+py::list stop_profiling() {
+  py::list result;
+  for (const auto& command : runtime::Profiler::instance().stop()) {
+    result.append(py::make_tuple(command.name,
+                                 command.device_index,
+                                 command.stream_id,
+                                 command.work_items,
+                                 command.bytes,
+                                 command.start,
+                                 command.end));
+  }
+  return result;
+}
+
+void bind_profiler(py::module_& m) {
+  m.def("_start_profiling",
+        wrap_pybind_function([] { runtime::Profiler::instance().start(); }));
+  m.def("_stop_profiling", wrap_pybind_function(&stop_profiling));
+  m.def("_profiled_count", wrap_pybind_function([] {
+          return runtime::Profiler::instance().count();
+        }));
+}
+
 void bind_devices(py::module_& m) {
   m.attr("_torch_version") =
       py::make_tuple(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR);
@@ -229,4 +254,5 @@ void bind_memory(py::module_& m) {
 PYBIND11_MODULE(_C, m) {
   torch_opencl::bind_devices(m);
   torch_opencl::bind_memory(m);
+  torch_opencl::bind_profiler(m);
 }

@@ -2,6 +2,7 @@
 
 #include "config.h"
 #include "error.h"
+#include "profiler.h"
 
 #include <cstdio>
 #include <map>
@@ -111,6 +112,7 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
   if (number % kPendingStep == kPendingStep - 1) [[unlikely]] {
     bound_pending();
   }
+  ProfiledCommand profiled;
   const cl_int code = api().clEnqueueNDRangeKernel(handle_,
                                                    kernel.handle,
                                                    range.dimensions,
@@ -119,10 +121,15 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
                                                    range.local.data(),
                                                    0,
                                                    nullptr,
-                                                   nullptr);
+                                                   profiled.event());
   if (code != CL_SUCCESS) [[unlikely]] {
     throw_failed(code, "clEnqueueNDRangeKernel");
   }
+  profiled.add(
+      {.name = kernel.name,
+       .device_index = device_.index(),
+       .stream_id = stream_id_,
+       .work_items = range.global[0] * range.global[1] * range.global[2]});
   ++enqueue_count_;
   const Config& settings = config();
   if (settings.debug >= 2) [[unlikely]] {
@@ -147,6 +154,7 @@ void Queue::copy(cl_mem source,
       (source == destination && source_offset == destination_offset)) {
     return;
   }
+  ProfiledCommand profiled;
   const cl_int code = api().clEnqueueCopyBuffer(handle_,
                                                 source,
                                                 destination,
@@ -155,10 +163,14 @@ void Queue::copy(cl_mem source,
                                                 bytes,
                                                 0,
                                                 nullptr,
-                                                nullptr);
+                                                profiled.event());
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueCopyBuffer");
   }
+  profiled.add({.name = "clEnqueueCopyBuffer",
+                .device_index = device_.index(),
+                .stream_id = stream_id_,
+                .bytes = bytes});
   ++enqueue_count_;
 }
 
@@ -170,6 +182,7 @@ void Queue::fill(cl_mem memory,
   if (memory == nullptr || bytes == 0) {
     return;
   }
+  ProfiledCommand profiled;
   const cl_int code = api().clEnqueueFillBuffer(handle_,
                                                 memory,
                                                 pattern,
@@ -178,10 +191,14 @@ void Queue::fill(cl_mem memory,
                                                 bytes,
                                                 0,
                                                 nullptr,
-                                                nullptr);
+                                                profiled.event());
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueFillBuffer");
   }
+  profiled.add({.name = "clEnqueueFillBuffer",
+                .device_index = device_.index(),
+                .stream_id = stream_id_,
+                .bytes = bytes});
   ++enqueue_count_;
 }
 
@@ -191,6 +208,7 @@ void Queue::read(
     return;
   }
   wait_count_ += blocking ? 1 : 0;
+  ProfiledCommand profiled;
   const cl_int code = api().clEnqueueReadBuffer(handle_,
                                                 memory,
                                                 blocking ? CL_TRUE : CL_FALSE,
@@ -199,10 +217,14 @@ void Queue::read(
                                                 host,
                                                 0,
                                                 nullptr,
-                                                nullptr);
+                                                profiled.event());
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueReadBuffer");
   }
+  profiled.add({.name = "clEnqueueReadBuffer",
+                .device_index = device_.index(),
+                .stream_id = stream_id_,
+                .bytes = bytes});
   ++enqueue_count_;
 }
 
@@ -215,6 +237,7 @@ void Queue::write(cl_mem memory,
     return;
   }
   wait_count_ += blocking ? 1 : 0;
+  ProfiledCommand profiled;
   const cl_int code = api().clEnqueueWriteBuffer(handle_,
                                                  memory,
                                                  blocking ? CL_TRUE : CL_FALSE,
@@ -223,10 +246,14 @@ void Queue::write(cl_mem memory,
                                                  host,
                                                  0,
                                                  nullptr,
-                                                 nullptr);
+                                                 profiled.event());
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueWriteBuffer");
   }
+  profiled.add({.name = "clEnqueueWriteBuffer",
+                .device_index = device_.index(),
+                .stream_id = stream_id_,
+                .bytes = bytes});
   ++enqueue_count_;
 }
 

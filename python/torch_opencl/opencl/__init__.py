@@ -9,7 +9,7 @@ is then False.
 from __future__ import annotations
 
 from .. import _C
-from . import amp, memory, random, streams
+from . import amp, memory, profiler, random, streams
 from ._lazy import (  # noqa: F401  (torch calls the private ones)
     _is_in_bad_fork,
     _lazy_call,
@@ -47,6 +47,7 @@ from .memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from .profiler import profile
 from .random import (
     get_rng_state,
     get_rng_state_all,
@@ -106,6 +107,8 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "profile",
+    "profiler",
     "program_cache_stats",
     "random",
     "reset_accumulated_memory_stats",

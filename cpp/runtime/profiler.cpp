@@ -1,0 +1,74 @@
+#include "profiler.h"
+
+#include "error.h"
+
+#include <utility>
+
+namespace torch_opencl::runtime {
+namespace {
+
+uint64_t time_of(cl_event event, cl_profiling_info what) {
+  cl_ulong time = 0;
+  OPENCL_CHECK(
+      api().clGetEventProfilingInfo(event, what, sizeof(time), &time, nullptr));
+  return time;
+}
+
+}  // namespace
+
+Profiler& Profiler::instance() {
+  // Never destroyed: a driver's thread may outlive static destructors.
+  static auto* instance = new Profiler();
+  return *instance;
+}
+
+void Profiler::start() {
+  const std::lock_guard lock(mutex_);
+  if (active()) {
+    throw Error("opencl commands are being profiled already");
+  }
+  active_.store(true);
+}
+
+std::vector<CommandTime> Profiler::stop() {
+  std::vector<Pending> pending;
+  {
+    const std::lock_guard lock(mutex_);
+    active_.store(false);
+    pending = std::exchange(pending_, {});
+  }
+  std::vector<CommandTime> result;
+  result.reserve(pending.size());
+  std::string failure;
+  for (Pending& entry : pending) {
+    try {
+      entry.command.start = time_of(entry.event, CL_PROFILING_COMMAND_START);
+      entry.command.end = time_of(entry.event, CL_PROFILING_COMMAND_END);
+      result.push_back(entry.command);
+    } catch (const Error& error) {
+      failure = std::string(entry.command.name) + ": " + error.what();
+    }
+    log_opencl_error(api().clReleaseEvent(entry.event), "clReleaseEvent");
+  }
+  if (!failure.empty()) {
+    throw Error("no time of a command that was profiled, " + failure);
+  }
+  return result;
+}
+
+int64_t Profiler::count() {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(pending_.size());
+}
+
+void Profiler::add(cl_event event, const CommandTime& command) {
+  const std::lock_guard lock(mutex_);
+  if (!active()) {
+    // stop() came between the enqueue and here.
+    log_opencl_error(api().clReleaseEvent(event), "clReleaseEvent");
+    return;
+  }
+  pending_.push_back({event, command});
+}
+
+}  // namespace torch_opencl::runtime

@@ -1,0 +1,65 @@
+// Device times of single commands, kept only while somebody profiles.
+#pragma once
+
+#include "api.h"
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace torch_opencl::runtime {
+
+struct CommandTime {
+  const char* name;  // a kernel's, or the OpenCL call
+  int device_index;
+  int64_t stream_id;
+  uint64_t work_items;  // 0 for copies and fills
+  uint64_t bytes;       // that a copy or fill writes; 0 for kernels
+  uint64_t start;       // nanoseconds of the device's clock
+  uint64_t end;
+};
+
+class Profiler {
+ public:
+  static Profiler& instance();
+
+  // All that an enqueue costs while nobody profiles.
+  bool active() const { return active_.load(std::memory_order_relaxed); }
+  // Throws when it is active already: two would take each other's commands.
+  void start();
+  // The caller has waited for the devices, or the times are not there yet.
+  std::vector<CommandTime> stop();
+  // Commands enqueued since start(): tells which belong to an op.
+  int64_t count();
+  // Takes the event's reference.
+  void add(cl_event event, const CommandTime& command);
+
+ private:
+  struct Pending {
+    cl_event event;
+    CommandTime command;
+  };
+  std::atomic<bool> active_{false};
+  std::mutex mutex_;
+  std::vector<Pending> pending_;
+};
+
+// Asks the driver for a command's event where it is wanted.
+class ProfiledCommand {
+ public:
+  cl_event* event() {
+    return Profiler::instance().active() ? &event_ : nullptr;
+  }
+  // Call once the command is enqueued.
+  void add(const CommandTime& command) {
+    if (event_ != nullptr) [[unlikely]] {
+      Profiler::instance().add(event_, command);
+    }
+  }
+
+ private:
+  cl_event event_ = nullptr;
+};
+
+}  // namespace torch_opencl::runtime
