@@ -247,12 +247,11 @@ bool grouped(const char* name,
                                static_cast<int>(scalars.size()),
                                compute == DType::kFloat64);
   runtime::Queue& queue = queue_of(first[0]);
-  const runtime::DeviceInfo& info = queue.device().info();
-  // One work-item a chunk where the compiler vectorises its loop.
-  const bool is_serial =
-      aten::device_of(first[0]).is_cpu() && !info.vectorizes_work_items;
-  const int group = is_serial ? 1 : 64;
-  const int chunk = aten::device_of(first[0]).is_cpu() ? 8192 : 2048;
+  const bool is_cpu = aten::device_of(first[0]).is_cpu();
+  // On CPUs one work-item a chunk: each gets its own copy of the table, which
+  // would make the addresses of a vector of work-items look unrelated.
+  const int group = is_cpu ? 1 : 64;
+  const int chunk = is_cpu ? 8192 : 2048;
   runtime::Kernel& kernel = kernel_of(name,
                                       statements,
                                       operands,
