@@ -30,6 +30,7 @@ constexpr ConvolutionSolver kForward[] = {
 constexpr ConvolutionSolver kBackwardData[] = {
     {"depthwise", is_depthwise, depthwise_backward_data},
     {"single_tap", is_single_tap, single_tap_backward_data},
+    {"flipped", is_flippable, flipped_backward_data},
     {"columns", kAlways, columns_backward_data},
 };
 constexpr ConvolutionSolver kBackwardWeight[] = {

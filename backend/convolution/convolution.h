@@ -69,6 +69,11 @@ void single_tap_backward_data(const ConvolutionProblem&,
 void single_tap_backward_weight(const ConvolutionProblem&,
                                 const ConvolutionArguments&);
 
+// Unit strides: the data gradient is the forward of a flipped weight.
+bool is_flippable(const ConvolutionProblem&, const runtime::DeviceInfo&);
+void flipped_backward_data(const ConvolutionProblem&,
+                           const ConvolutionArguments&);
+
 // Every output channel reads one input channel, in two dimensions.
 bool is_depthwise(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void depthwise_forward(const ConvolutionProblem&, const ConvolutionArguments&);
