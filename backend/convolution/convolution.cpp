@@ -25,6 +25,7 @@ constexpr bool (*kAlways)(const ConvolutionProblem&,
 constexpr ConvolutionSolver kForward[] = {
     {"depthwise", is_depthwise, depthwise_forward},
     {"single_tap", is_single_tap, single_tap_forward},
+    {"winograd", is_winograd, winograd_forward},
     {"columns", kAlways, columns_forward},
 };
 constexpr ConvolutionSolver kBackwardData[] = {

@@ -69,6 +69,10 @@ void single_tap_backward_data(const ConvolutionProblem&,
 void single_tap_backward_weight(const ConvolutionProblem&,
                                 const ConvolutionArguments&);
 
+// 3 x 3 with unit strides, images and channels large enough.
+bool is_winograd(const ConvolutionProblem&, const runtime::DeviceInfo&);
+void winograd_forward(const ConvolutionProblem&, const ConvolutionArguments&);
+
 // Unit strides: the data gradient is the forward of a flipped weight.
 bool is_flippable(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void flipped_backward_data(const ConvolutionProblem&,

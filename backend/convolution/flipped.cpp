@@ -24,8 +24,7 @@ Tensor flipped_weight(const ConvolutionProblem& p, const Tensor& weight) {
   std::swap(sizes[0], sizes[1]);
   sizes[0] *= p.groups;
   sizes[1] /= p.groups;
-  const Tensor reversed =
-      p.taps() == 1 ? weight : at::flip(weight, {2, 3, 4});
+  const Tensor reversed = p.taps() == 1 ? weight : at::flip(weight, {2, 3, 4});
   return reversed.reshape(grouped).transpose(1, 2).reshape(sizes);
 }
 

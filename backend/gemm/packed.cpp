@@ -119,11 +119,15 @@ void multiply(const at::TensorBase& on,
         {{"DTYPE", dtype_of(on)},
          {"ROWS", tile.rows},
          {"COLUMNS", tile.columns},
+         {"SUM_BLOCK", product.sum_block},
          {"IS_LARGE", is_large}},
         range(row_tiles, column_tiles, product.batch, 1, 1, 1));
   } else {
     run("gemm_gpu",
-        {{"DTYPE", dtype_of(on)}, {"IS_GPU", 1}, {"IS_LARGE", is_large}},
+        {{"DTYPE", dtype_of(on)},
+         {"IS_GPU", 1},
+         {"SUM_BLOCK", product.sum_block},
+         {"IS_LARGE", is_large}},
         range(column_tiles * 16, row_tiles * 16, product.batch, 16, 16, 1));
   }
 }

@@ -38,6 +38,8 @@ struct Product {
   int64_t rows;
   int64_t columns;
   int64_t depth;
+  // Products that are summed before they are added to a total.
+  int64_t sum_block = 256;
 };
 
 struct Output {
