@@ -58,15 +58,15 @@ Tensor transform_weight(const ConvolutionProblem& p, const Tensor& weight) {
   const int64_t width = tile_of(weight).rows;
   Tensor panels =
       empty_panels(weight, kFrequencies, p.out_channels, p.channels, width);
-  const int64_t rows = ceil_div(p.out_channels, width) * width;
+  const int64_t lanes = is_cpu ? 16 : 1;
   launch(weight,
          sources::winograd_weight,
          "winograd_weight",
-         {{"DTYPE", dtype_of(weight)},
-          {"ROWS", width},
-          {"SPAN", is_cpu ? width : 1}},
-         is_cpu ? range(p.channels, rows / width, 1, 1)
-                : range(p.channels, rows, 1, 64),
+         {{"DTYPE", dtype_of(weight)}, {"ROWS", width}, {"LANES", lanes}},
+         range(ceil_div(p.channels * width, lanes),
+               ceil_div(p.out_channels, width),
+               is_cpu ? 1 : 64,
+               1),
          arg(weight),
          arg(panels),
          as_int(p.out_channels),
