@@ -3,6 +3,7 @@
 #include "../../cpp/aten/structured.h"
 #include "kernel_sources.h"
 #include "packed.h"
+#include "skinny.h"
 
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmm_ops.h>
@@ -42,46 +43,88 @@ struct GemmArguments {
   const Scalar& beta;
 };
 
-Addend addend_of(const GemmArguments& a) {
-  return {arg(a.self),
-          a.self.stride(1),
-          a.self.stride(2),
-          a.self.stride(0),
-          a.alpha,
-          a.beta};
+// What `problem` multiplies, as the kernels of packed panels take it.
+struct Operands {
+  Operand left;
+  Operand right;
+  Output output;
+  Addend addend;
+};
+Operands operands_of(const Product& p, const GemmArguments& a) {
+  return {{arg(a.left),
+           level(p.rows, a.left.stride(1)),
+           level(p.depth, a.left.stride(2)),
+           a.left.stride(0)},
+          {arg(a.right),
+           level(p.columns, a.right.stride(2)),
+           level(p.depth, a.right.stride(1)),
+           a.right.stride(0)},
+          {arg(a.out),
+           a.out.stride(1),
+           level(p.columns, a.out.stride(2)),
+           a.out.stride(0)},
+          {arg(a.self),
+           a.self.stride(1),
+           a.self.stride(2),
+           a.self.stride(0),
+           a.alpha,
+           a.beta}};
 }
 
 void run_packed(const GemmProblem& problem, const GemmArguments& a) {
   const Product& p = problem.product;
   const Tile tile = tile_of(a.out);
-  const Operand left{arg(a.left),
-                     level(p.rows, a.left.stride(1)),
-                     level(p.depth, a.left.stride(2)),
-                     a.left.stride(0)};
-  const Operand right{arg(a.right),
-                      level(p.columns, a.right.stride(2)),
-                      level(p.depth, a.right.stride(1)),
-                      a.right.stride(0)};
-  const Tensor left_panels =
-      pack(a.out, left, p.batch, p.rows, p.depth, tile.rows, problem.is_large);
+  const Operands operands = operands_of(p, a);
+  const Tensor left_panels = pack(a.out,
+                                  operands.left,
+                                  p.batch,
+                                  p.rows,
+                                  p.depth,
+                                  tile.rows,
+                                  problem.is_large);
   const Tensor right_panels = pack(a.out,
-                                   right,
+                                   operands.right,
                                    p.batch,
                                    p.columns,
                                    p.depth,
                                    tile.columns,
                                    problem.is_large);
-  const Output output{arg(a.out),
-                      a.out.stride(1),
-                      level(p.columns, a.out.stride(2)),
-                      a.out.stride(0)};
   multiply(a.out,
            p,
            left_panels,
            right_panels,
-           output,
-           addend_of(a),
+           operands.output,
+           operands.addend,
            problem.is_large);
+}
+
+bool is_skinny(const GemmProblem& problem, const runtime::DeviceInfo& device) {
+  const Product& p = problem.product;
+  return device.device_class == runtime::DeviceClass::kCpu &&
+         at::isFloatingType(problem.dtype) &&
+         std::min(p.rows, p.columns) <= kSkinny &&
+         std::max(p.rows, p.columns) > kSkinny;
+}
+
+void run_skinny(const GemmProblem& problem, const GemmArguments& a) {
+  Product p = problem.product;
+  Operands operands = operands_of(p, a);
+  if (p.columns > p.rows) {
+    // (A B)^T = B^T A^T
+    std::swap(p.rows, p.columns);
+    std::swap(operands.left, operands.right);
+    Output& output = operands.output;
+    output.column = level(
+        p.columns, std::exchange(output.row_stride, output.column.stride));
+    std::swap(operands.addend.row_stride, operands.addend.column_stride);
+  }
+  multiply_skinny(a.out,
+                  p,
+                  operands.left,
+                  operands.right,
+                  operands.output,
+                  operands.addend,
+                  problem.is_large);
 }
 
 void run_strided(const GemmProblem& problem, const GemmArguments& a) {
@@ -121,6 +164,7 @@ void run_strided(const GemmProblem& problem, const GemmArguments& a) {
 using GemmSolver = Solver<GemmProblem, GemmArguments>;
 
 constexpr GemmSolver kSolvers[] = {
+    {"skinny", is_skinny, run_skinny},
     {"packed",
      [](const GemmProblem& problem, const runtime::DeviceInfo&) {
        return at::isFloatingType(problem.dtype);

@@ -10,7 +10,8 @@ from tolerance import assert_matches, assert_same_strides
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 # (rows, depth, columns): none, one, primes, a vector's 16 columns, tiles of
-# 8 x 48 (CPUs) and 64 x 64 (GPUs), a packing block's 128 depths.
+# 8 x 48 (CPUs) and 64 x 64 (GPUs), a packing block's 128 depths, the 256 rows
+# of a skinny product's work-item.
 SHAPES = [
     (1, 1, 1),
     (1, 300, 1),
@@ -20,6 +21,8 @@ SHAPES = [
     (7, 5, 3),
     (8, 128, 48),
     (9, 129, 49),
+    (16, 19, 521),
+    (515, 41, 2),
     (17, 31, 13),
     (64, 16, 64),
     (65, 17, 63),
@@ -49,7 +52,7 @@ def test_mm(device, shape):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(1, 300, 77), (33, 65, 49), (130, 40, 1)])
+@pytest.mark.parametrize("shape", [(1, 300, 77), (7, 43, 300), (33, 65, 49), (130, 40, 1)])
 def test_mm_dtypes(device, shape, dtype):
     m, k, n = shape
     check(torch.mm, [torch.randn(m, k), torch.randn(k, n)], device, dtype)
@@ -57,7 +60,7 @@ def test_mm_dtypes(device, shape, dtype):
 
 @pytest.mark.parametrize("right", [*MATRIX_LAYOUTS, expanded])
 @pytest.mark.parametrize("left", [*MATRIX_LAYOUTS, expanded])
-@pytest.mark.parametrize("rows", [1, 37])
+@pytest.mark.parametrize("rows", [1, 6, 37])
 def test_mm_layouts(device, rows, left, right):
     a, b = left(torch.randn(rows, 29)), right(torch.randn(29, 53))
     check(torch.mm, [a, b], device)
