@@ -235,6 +235,43 @@ def test_output_mask(device, is_transposed, mask):
             assert triple[0] is None
 
 
+# images, channels, out channels, padding, size: 3 x 3 kernels of enough channels
+# and tiles of 4 x 4 for Winograd's algorithm, with edges that cut tiles.
+WINOGRAD = [
+    (2, 16, 16, 1, (13, 15)),
+    (1, 19, 33, 0, (18, 22)),
+    (3, 17, 50, 2, (9, 14)),
+    (17, 32, 16, 1, (7, 8)),
+]
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last, strided])
+@pytest.mark.parametrize("case", WINOGRAD)
+def test_winograd(device, case, layout):
+    images, c, o, padding, size = case
+    weight = channels_last(torch.randn(o, c, 3, 3))
+    inputs = [layout(torch.randn(images, c, *size)), weight, strided(torch.randn(o))]
+    check(_convolution(F.conv2d, padding=padding), inputs, device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_winograd_dtypes(device, dtype):
+    images, c, o, padding, size = WINOGRAD[1]
+    inputs = [torch.randn(images, c, *size), torch.randn(o, c, 3, 3)]
+    check(_convolution(F.conv2d, padding=padding), inputs, device, dtype)
+
+
+def test_winograd_does_not_cancel(device):
+    # Values of one sign: the transforms' differences must not lose digits.
+    inputs = [torch.rand(2, 64, 20, 21) + 1, torch.rand(16, 64, 3, 3) + 1]
+    check(_convolution(F.conv2d, padding=1), inputs, device)
+
+
+def test_winograd_beyond_the_workspace(device):
+    inputs = [torch.randn(3, 96, 112, 113), torch.randn(96, 96, 3, 3)]
+    check(_convolution(F.conv2d, padding=1), inputs, device)
+
+
 def test_columns_beyond_the_workspace(device):
     # 6 images whose columns exceed 64 MiB together: sums over several chunks.
     inputs = [torch.randn(6, 24, 120, 121), torch.randn(8, 24, 3, 3), torch.randn(8)]

@@ -52,7 +52,9 @@ def test_mm(device, shape):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(1, 300, 77), (7, 43, 300), (33, 65, 49), (130, 40, 1)])
+@pytest.mark.parametrize(
+    "shape", [(1, 300, 77), (7, 43, 300), (33, 65, 49), (130, 40, 1)]
+)
 def test_mm_dtypes(device, shape, dtype):
     m, k, n = shape
     check(torch.mm, [torch.randn(m, k), torch.randn(k, n)], device, dtype)
