@@ -40,11 +40,13 @@ void forward(const Window& window,
   if (out.numel() == 0) {
     return;
   }
-  launch_pool(sources::avg_pool,
-              "avg_pool",
+  const PoolWork work = forward_work(out, window, spatial);
+  const bool by_rows = work == PoolWork::kRows;
+  launch_pool(by_rows ? sources::pool_rows : sources::avg_pool,
+              by_rows ? "avg_pool_rows" : "avg_pool",
               window,
               spatial,
-              {.pooled = out, .image = self},
+              {.pooled = out, .image = self, .work = work},
               count_include_pad,
               divisor,
               arg(out),
@@ -61,7 +63,8 @@ void backward(const Window& window,
   if (grad_input.numel() == 0) {
     return;
   }
-  const bool by_planes = scatters(grad_input, spatial);
+  const PoolWork work = backward_work(grad_input, spatial);
+  const bool by_planes = work == PoolWork::kPlane;
   launch_pool(by_planes ? sources::pool_scatter : sources::avg_pool,
               by_planes ? "avg_pool_backward_scatter" : "avg_pool_backward",
               window,
@@ -69,7 +72,7 @@ void backward(const Window& window,
               {.pooled = grad_output,
                .image = grad_input,
                .writes_image = true,
-               .by_planes = by_planes},
+               .work = work},
               count_include_pad,
               divisor,
               arg(grad_input),

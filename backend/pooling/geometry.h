@@ -64,6 +64,8 @@ struct Geometry {
   Axes stride;
   Axes padding;
   Axes dilation;
+  int32_t tile;
+  int32_t parts;
 };
 
 // A tensor of a pooling op with `spatial` spatial dimensions and maybe a batch.
@@ -86,14 +88,17 @@ struct Plane {
     return sizes[1] > 1 && strides[1] == 1 &&
            (sizes[4] > 1 ? strides[4] > 1 : sizes[1] >= 16);
   }
-  // The spatial dimensions lie in memory as in a contiguous tensor.
-  bool is_dense() const {
-    int64_t stride = 1;
+  // From one pixel to the next where pixels are evenly spaced, else 0.
+  int64_t pixel_stride() const {
+    int64_t step = 0;
+    int64_t count = 1;
     for (int i = 4; i >= 2; --i) {
-      if (sizes[i] > 1 && strides[i] != stride) return false;
-      stride *= sizes[i];
+      if (sizes[i] == 1) continue;
+      if (step == 0) step = strides[i];
+      if (strides[i] != step * count) return 0;
+      count *= sizes[i];
     }
-    return true;
+    return step == 0 ? 1 : step;
   }
   std::array<int64_t, 5> sizes{1, 1, 1, 1, 1};
   std::array<int64_t, 5> strides{0, 0, 0, 0, 0};
@@ -101,24 +106,43 @@ struct Plane {
 
 inline constexpr int kPoolWorkGroup = 64;
 
+// What a work-item makes.
+enum class PoolWork {
+  kBlock,  // some neighbouring elements
+  kRows,   // rows of outputs: pool_rows.cl
+  kPlane,  // an image's gradient, or some channels of it: pool_scatter.cl
+};
+
 struct PoolTensors {
   const at::Tensor& pooled;
   const at::Tensor& image;
   at::Tensor indices;
   bool writes_image = false;  // backward
-  bool by_planes = false;     // a work-item a plane, instead of a block
+  PoolWork work = PoolWork::kBlock;
 };
 
-// Whether a work-item may make a whole plane of the image's gradient, as
-// pool_scatter.cl does. Half types would round each partial sum.
-inline bool scatters(const at::Tensor& grad_input, int spatial) {
+inline PoolWork forward_work(const at::Tensor& out,
+                             const Window& window,
+                             int spatial) {
+  // Adaptive windows differ in size, so that lanes would have little in common.
+  return aten::device_of(out).is_cpu() &&
+                 c10::isFloatingType(out.scalar_type()) &&
+                 (!window.adaptive || Plane(out, spatial).channels_last())
+             ? PoolWork::kRows
+             : PoolWork::kBlock;
+}
+
+// Half types would round each partial sum of a plane.
+inline PoolWork backward_work(const at::Tensor& grad_input, int spatial) {
   const Plane image(grad_input, spatial);
   const at::ScalarType type = grad_input.scalar_type();
-  const auto& info = aten::device_of(grad_input).info();
-  return aten::device_of(grad_input).is_cpu() && !image.channels_last() &&
-         (type == at::kFloat || type == at::kDouble) &&
-         grad_input.dim() > spatial && image.is_dense() &&
-         image.sizes[0] * image.sizes[1] >= info.compute_units;
+  const int64_t step = image.pixel_stride();
+  return aten::device_of(grad_input).is_cpu() &&
+                 (type == at::kFloat || type == at::kDouble) &&
+                 grad_input.dim() > spatial &&
+                 (image.channels_last() ? step != 0 : step == 1)
+             ? PoolWork::kPlane
+             : PoolWork::kBlock;
 }
 
 // `arguments` follow the geometry.
@@ -136,21 +160,44 @@ void launch_pool(const aten::KernelSource& source,
       tensors.indices.defined() ? Plane(tensors.indices, spatial) : pooled;
   const Plane& written = tensors.writes_image ? image : pooled;
   const bool channels_last = written.channels_last();
+  const auto& device = aten::device_of(tensors.image);
   // Integer dtypes have no vector form.
   const bool vectors = c10::isFloatingType(tensors.image.scalar_type());
-  const int block =
-      aten::device_of(tensors.image).is_cpu() && (vectors || !channels_last)
-          ? 16
-          : 1;
+  const int block = device.is_cpu() && (vectors || !channels_last) ? 16 : 1;
 
-  int64_t blocks = written.sizes[0] * written.sizes[1];
-  if (!tensors.by_planes) {
-    const int inner = channels_last ? 1 : 4;
-    blocks = (written.sizes[inner] + block - 1) / block;
-    for (int i = 0; i < 5; ++i)
-      if (i != inner) blocks *= written.sizes[i];
+  const int64_t units = device.info().compute_units;
+  const int64_t channel_blocks = (written.sizes[1] + block - 1) / block;
+  int64_t blocks = written.sizes[0];
+  int64_t tile = 1;
+  int64_t parts = 1;
+  switch (tensors.work) {
+    case PoolWork::kBlock: {
+      const int inner = channels_last ? 1 : 4;
+      blocks = (written.sizes[inner] + block - 1) / block;
+      for (int i = 0; i < 5; ++i)
+        if (i != inner) blocks *= written.sizes[i];
+      break;
+    }
+    case PoolWork::kRows:
+      blocks *= pooled.sizes[2] * pooled.sizes[3];
+      [[fallthrough]];
+    case PoolWork::kPlane:
+      // Few rows or images: channels are divided too.
+      parts = channels_last
+                  ? std::clamp<int64_t>(8 * units / blocks, 1, channel_blocks)
+                  : written.sizes[1];
+      blocks *= parts;
+      tile = tensors.work == PoolWork::kRows
+                 ? std::max<int64_t>(1, blocks / (32 * units))
+                 : 1;
+      break;
   }
-  const int work_group = tensors.by_planes ? 1 : kPoolWorkGroup;
+  const int64_t items = (blocks + tile - 1) / tile;
+  const int work_group = tensors.work == PoolWork::kBlock ? kPoolWorkGroup : 1;
+  const int lane_stride = !channels_last && !window.adaptive &&
+                                  image.strides[4] == 1 && window.stride[2] <= 2
+                              ? window.stride[2]
+                              : 0;
   const auto with_index = [&](auto index) {
     using Index = decltype(index);
     Geometry<Index> geometry;
@@ -169,17 +216,20 @@ void launch_pool(const aten::KernelSource& source,
     geometry.stride = window.stride;
     geometry.padding = window.padding;
     geometry.dilation = window.dilation;
+    geometry.tile = static_cast<int32_t>(tile);
+    geometry.parts = static_cast<int32_t>(parts);
     aten::launch(tensors.image,
                  source,
                  kernel_name,
                  {{"DTYPE", aten::dtype_of(tensors.image)},
                   {"CHANNELS_LAST", channels_last},
                   {"BLOCK", block},
+                  {"STRIDE", lane_stride},
                   {"ADAPTIVE", window.adaptive},
                   {"COUNT_INCLUDE_PAD", count_include_pad},
                   {"INDEX64", sizeof(Index) == 8},
                   {"WG_SIZE", work_group}},
-                 aten::range(blocks, work_group),
+                 aten::range(items, work_group),
                  geometry,
                  arguments...);
   };

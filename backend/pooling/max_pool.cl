@@ -8,56 +8,7 @@
 
 #include "types.clh"
 #include "window.clh"
-
-// Lanes of a position are as wide as those of the values they are selected with.
-#if LANES == 1
-typedef index_t where_t;
-#else
-#define position_float32 int
-#define position_float16 int
-#define position_bfloat16 int
-#define position_float64 long
-#define POSITION CONCAT(position_, DTYPE)
-typedef CONCAT(POSITION, 16) where_t;
-#endif
-
-#define lowest_float32 -INFINITY
-#define lowest_float16 -INFINITY
-#define lowest_bfloat16 -INFINITY
-#define lowest_float64 -INFINITY
-#define lowest_int64 LONG_MIN
-#define lowest_int32 INT_MIN
-#define lowest_int16 SHRT_MIN
-#define lowest_int8 CHAR_MIN
-#define lowest_uint8 0
-#define LOWEST CONCAT(lowest_, DTYPE)
-
-// Saturated: an index outside the image stays outside in a narrower type.
-#if INDEX64
-#define NARROW(position) (position)
-#else
-#define NARROW(position) convert_int_sat(position)
-#endif
-
-inline where_t load_indices(const global long *p, index_t i, index_t stride, int count) {
-#if LANES == 1
-  return NARROW(p[i]);
-#else
-  POSITION lane[LANES];
-  for (int l = 0; l < LANES; ++l) lane[l] = NARROW(p[i + min(l, count - 1) * stride]);
-  return vload16(0, lane);
-#endif
-}
-
-inline void store_indices(global long *p, index_t i, index_t stride, int count, where_t where) {
-#if LANES == 1
-  p[i] = where;
-#else
-  long lane[LANES];
-  vstore16(convert_long16(where), 0, lane);
-  for (int l = 0; l < count; ++l) p[i + l * stride] = lane[l];
-#endif
-}
+#include "positions.clh"
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool(
     const geometry_t geometry,

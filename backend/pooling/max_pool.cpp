@@ -44,11 +44,13 @@ void forward(const char* name,
   if (out.numel() == 0) {
     return;
   }
-  launch_pool(sources::max_pool,
-              "max_pool",
+  const PoolWork work = forward_work(out, window, spatial);
+  const bool by_rows = work == PoolWork::kRows;
+  launch_pool(by_rows ? sources::pool_rows : sources::max_pool,
+              by_rows ? "max_pool_rows" : "max_pool",
               window,
               spatial,
-              {.pooled = out, .image = self, .indices = indices},
+              {.pooled = out, .image = self, .indices = indices, .work = work},
               false,
               arg(out),
               arg(indices),
@@ -65,7 +67,8 @@ void backward(const char* name,
   if (grad_input.numel() == 0) {
     return;
   }
-  const bool by_planes = scatters(grad_input, spatial);
+  const PoolWork work = backward_work(grad_input, spatial);
+  const bool by_planes = work == PoolWork::kPlane;
   launch_pool(by_planes ? sources::pool_scatter : sources::max_pool,
               by_planes ? "max_pool_backward_scatter" : "max_pool_backward",
               window,
@@ -74,7 +77,7 @@ void backward(const char* name,
                .image = grad_input,
                .indices = indices,
                .writes_image = true,
-               .by_planes = by_planes},
+               .work = work},
               false,
               arg(grad_input),
               arg(indices),

@@ -1,7 +1,8 @@
 // Gradients of max and average pooling on CPUs, for float and double images
-// whose planes are dense. A work-item makes a whole plane: it adds each
-// window's gradient to the elements it came from, one window after the other,
-// so the sum has a fixed order, and the plane stays in the cache.
+// whose pixels are evenly spaced. A work-item makes a whole plane or, with
+// CHANNELS_LAST, some channels of an image: it adds each window's gradient to
+// the elements it came from, one window after the other, so the sum has a fixed
+// order, and what it adds to stays in the cache.
 
 #include "types.clh"
 #include "window.clh"
@@ -9,6 +10,127 @@
 
 // Neighbouring windows that spread their gradients together.
 #define TILE 64
+
+#if CHANNELS_LAST
+
+typedef struct {
+  int batch;
+  int channel;
+  int channels;
+  index_t step;     // from a pixel to the next
+  index_t pixels;
+  index_t cleared;  // of them
+} image_t;
+
+inline image_t image_of(const geometry_t *g, index_t block) {
+  image_t image;
+  const int part = (int)(block % g->parts);
+  const int blocks = (g->channels + LANES - 1) / LANES;
+  image.batch = (int)(block / g->parts);
+  image.channel = (int)((long)blocks * part / g->parts) * LANES;
+  image.channels =
+      min((int)((long)blocks * (part + 1) / g->parts) * LANES, g->channels) -
+      image.channel;
+  image.step = g->image[2] > 1   ? g->image_strides[4]
+               : g->image[1] > 1 ? g->image_strides[3]
+                                 : g->image_strides[2];
+  image.pixels = (index_t)g->image[0] * g->image[1] * g->image[2];
+  image.cleared = 0;
+  return image;
+}
+
+// Just before the first window that may add to them.
+inline void clear_pixels(image_t *image, global storage_t *values, index_t end) {
+  for (; image->cleared < end; ++image->cleared) {
+    global storage_t *pixel = values + image->cleared * image->step;
+    for (int c = 0; c < image->channels; ++c) pixel[c] = 0;
+  }
+}
+
+// All windows of this and the lines before end before this pixel.
+inline index_t reach_of(const geometry_t *g, int depth, int height) {
+  const int d = g->pooled[0] > 1 ? g->image[0] : 1;
+  const int h = g->pooled[0] > 1 ? g->image[1] : window_end(g, 1, height);
+  return plane_position(g, d - 1, h, 0);
+}
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_scatter(
+    const geometry_t geometry,
+    TENSOR(storage_t, grad_input),
+    CONST_TENSOR(long, indices),
+    CONST_TENSOR(storage_t, grad_output)) {
+  const geometry_t *g = &geometry;
+  image_t image = image_of(g, (index_t)get_global_id(0));
+  global storage_t *values = POINTER(grad_input) +
+                             image.batch * g->image_strides[0] +
+                             image.channel * g->image_strides[1];
+  const global storage_t *grads = POINTER(grad_output) +
+                                  image.batch * g->pooled_strides[0] +
+                                  image.channel * g->pooled_strides[1];
+  const global long *chosen = POINTER(indices) + image.batch * g->indices_strides[0] +
+                              image.channel * g->indices_strides[1];
+  for (int d = 0; d < g->pooled[0]; ++d)
+    for (int h = 0; h < g->pooled[1]; ++h) {
+      clear_pixels(&image, values, min(image.pixels, reach_of(g, d, h)));
+      for (int w = 0; w < g->pooled[2]; ++w) {
+        const global storage_t *grad = grads + pixel_offset(g->pooled_strides, d, h, w);
+        const global long *from = chosen + pixel_offset(g->indices_strides, d, h, w);
+        for (int c = 0; c < image.channels; ++c) {
+          const ulong where = (ulong)from[c * g->indices_strides[1]];
+          if (where >= (ulong)image.pixels) continue;
+          // Indices are the caller's and may lie outside their windows.
+          if ((index_t)where >= image.cleared)
+            clear_pixels(&image, values, (index_t)where + 1);
+          values[where * image.step + c] += grad[c * g->pooled_strides[1]];
+        }
+      }
+    }
+  clear_pixels(&image, values, image.pixels);
+}
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_scatter(
+    const geometry_t geometry,
+    const int divisor_override,
+    TENSOR(storage_t, grad_input),
+    CONST_TENSOR(storage_t, grad_output)) {
+  const geometry_t *g = &geometry;
+  image_t image = image_of(g, (index_t)get_global_id(0));
+  global storage_t *values = POINTER(grad_input) +
+                             image.batch * g->image_strides[0] +
+                             image.channel * g->image_strides[1];
+  const global storage_t *grads = POINTER(grad_output) +
+                                  image.batch * g->pooled_strides[0] +
+                                  image.channel * g->pooled_strides[1];
+  for (int d = 0; d < g->pooled[0]; ++d)
+    for (int h = 0; h < g->pooled[1]; ++h) {
+      clear_pixels(&image, values, min(image.pixels, reach_of(g, d, h)));
+      const compute_t counted_plane =
+          (compute_t)counted(g, 0, d) * (compute_t)counted(g, 1, h);
+      for (int w = 0; w < g->pooled[2]; ++w) {
+        const global storage_t *grad = grads + pixel_offset(g->pooled_strides, d, h, w);
+        const compute_t divisor = divisor_override
+                                      ? (compute_t)divisor_override
+                                      : counted_plane * (compute_t)counted(g, 2, w);
+        for (int z = window_begin(g, 0, d); z < window_end(g, 0, d); ++z)
+          for (int y = window_begin(g, 1, h); y < window_end(g, 1, h); ++y)
+            for (int x = window_begin(g, 2, w); x < window_end(g, 2, w); ++x) {
+              global storage_t *pixel = values + plane_position(g, z, y, x) * image.step;
+              int c = 0;
+              for (; c + LANES <= image.channels; c += LANES)
+                store_lanes(pixel, c, 1, LANES,
+                            load_lanes(pixel, c, 1, LANES) +
+                                load_lanes(grad, c * g->pooled_strides[1],
+                                           g->pooled_strides[1], LANES) /
+                                    divisor);
+              for (; c < image.channels; ++c)
+                pixel[c] += grad[c * g->pooled_strides[1]] / divisor;
+            }
+      }
+    }
+  clear_pixels(&image, values, image.pixels);
+}
+
+#else
 
 inline place_t plane_of(const geometry_t *g, index_t block) {
   place_t place;
@@ -103,3 +225,5 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_sca
       }
     }
 }
+
+#endif
