@@ -54,6 +54,7 @@ inline Window adaptive_window() {
 template <class Index>
 struct Geometry {
   Index blocks;
+  Index extent;
   Index pooled_strides[5];
   Index image_strides[5];
   Index indices_strides[5];
@@ -202,6 +203,7 @@ void launch_pool(const aten::KernelSource& source,
     using Index = decltype(index);
     Geometry<Index> geometry;
     geometry.blocks = static_cast<Index>(blocks);
+    geometry.extent = static_cast<Index>(image.extent());
     for (int i = 0; i < 5; ++i) {
       geometry.pooled_strides[i] = static_cast<Index>(pooled.strides[i]);
       geometry.image_strides[i] = static_cast<Index>(image.strides[i]);

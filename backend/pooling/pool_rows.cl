@@ -1,8 +1,7 @@
 // Max and average pooling on CPUs, by rows of outputs: a work-item makes `tile`
 // of them. CHANNELS_LAST: a row is a line of pixels, or one part of its
 // channels, and LANES channels are taken at once. Otherwise it is a line of one
-// plane and LANES neighbouring outputs are taken at once, straight from the
-// image where all their windows lie inside it, else element by element.
+// plane and LANES neighbouring outputs are taken at once.
 //
 // As on PyTorch's CPU a NaN wins over everything and the last NaN over the
 // others; of equal maxima the first in row-major order wins.
@@ -158,143 +157,121 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
 
 #else
 
-// The outputs of a line whose windows lie wholly inside the image's line.
-typedef struct {
-  int begin;
-  int end;
-} inside_t;
+// Groups of LANES outputs that are made together: all of them read a line of the
+// image before the next line is looked at, as prefetchers like it.
+#define GROUPS 8
+#define RAMP ((where_t)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
 
-inline inside_t inside_of(const geometry_t *g) {
-  const int stride = g->stride[2];
-  const int reach = (g->kernel_size[2] - 1) * g->dilation[2];
-  const int room = g->image[2] - 1 - reach + g->padding[2];
-  inside_t inside;
-  inside.begin = min((g->padding[2] + stride - 1) / stride, g->pooled[2]);
-  inside.end =
-      max(inside.begin, room < 0 ? 0 : min(room / stride + 1, g->pooled[2]));
-  return inside;
-}
+#define lanes_of_float32 convert_float16
+#define lanes_of_float16 convert_float16
+#define lanes_of_bfloat16 convert_float16
+#define lanes_of_float64 convert_double16
+#define LANES_OF(x) CONCAT(lanes_of_, DTYPE)(x)
 
-// Neighbouring outputs; their windows begin at `origin`, origin + stride, ...
-typedef struct {
-  int width;
-  int count;
-  int origin;
-  int inside;  // all of them
-} group_t;
-
-inline group_t group_of(const geometry_t *g, const inside_t *inside, int width) {
-  group_t group;
-  group.width = width;
-  group.count = LANES;
-  group.inside = 1;
-  if (width < inside->begin) {
-    group.count = min(inside->begin - width, LANES);
-    group.inside = 0;
-  } else if (width < inside->end && inside->end - inside->begin >= LANES) {
-    // The last group makes some outputs a second time.
-    group.width = min(width, inside->end - LANES);
-  } else {
-    group.count = min(g->pooled[2] - width, LANES);
-    group.inside = 0;
-  }
-  group.origin = group.width * g->stride[2] - g->padding[2];
-  return group;
-}
-
-// LANES elements at the distance of the windows' stride.
-inline lanes_t load_inside(const geometry_t *g, const global storage_t *line, int first) {
+// LANES elements of a line, windows' stride apart, from `first` on; `outside`
+// where that is not in the image. `line` is the line's offset in the tensor.
+inline lanes_t load_tap(const geometry_t *g,
+                        const global storage_t *self,
+                        index_t line,
+                        int first,
+                        int count,
+                        compute_t outside) {
+#if STRIDE
+  const int last = first + (LANES - 1) * STRIDE;
+  // What lies beside the line belongs to the tensor, except at its ends.
+  if (line + first >= 0 && line + last < g->extent) {
+    const global storage_t *p = self + (line + first);
 #if STRIDE == 1
-  return CONCAT(load_lanes_, DTYPE)(line + first);
-#elif STRIDE == 2
-  const lanes_t a = CONCAT(load_lanes_, DTYPE)(line + first);
-  const lanes_t b = CONCAT(load_lanes_, DTYPE)(line + first + LANES - 1);
-  return (lanes_t)(a.even, b.odd);
+    const lanes_t value = CONCAT(load_lanes_, DTYPE)(p);
 #else
-  compute_t lane[LANES];
-  for (int l = 0; l < LANES; ++l)
-    lane[l] = LOAD(line, (first + l * g->stride[2]) * g->image_strides[4]);
-  return vload16(0, lane);
+    const lanes_t a = CONCAT(load_lanes_, DTYPE)(p);
+    const lanes_t b = CONCAT(load_lanes_, DTYPE)(p + LANES - 1);
+    const lanes_t value = (lanes_t)(a.even, b.odd);
 #endif
-}
-
-// The same of a few windows, `outside` where they reach into the padding.
-inline lanes_t load_some(const geometry_t *g,
-                         const global storage_t *line,
-                         int first,
-                         int count,
-                         compute_t outside) {
+    if (first >= 0 && last < g->image[2]) return value;
+    const where_t x = (where_t)first + RAMP * (where_t)STRIDE;
+    return select(
+        (lanes_t)outside, value, (x >= (where_t)0) & (x < (where_t)g->image[2]));
+  }
+#endif
   compute_t lane[LANES];
   for (int l = 0; l < LANES; ++l) lane[l] = outside;
   for (int l = 0; l < count; ++l) {
     const int x = first + l * g->stride[2];
-    if (x >= 0 && x < g->image[2]) lane[l] = LOAD(line, x * g->image_strides[4]);
+    if (x >= 0 && x < g->image[2]) lane[l] = LOAD(self, line + x * g->image_strides[4]);
   }
   return vload16(0, lane);
 }
 
-#define FOR_EACH_TAP(load)                                                             \
-  for (int d = d_begin; d < d_end; d += g->dilation[0])                                \
-    for (int h = h_begin; h < h_end; h += g->dilation[1]) {                            \
-      const global storage_t *from = image + pixel_offset(g->image_strides, d, h, 0);  \
-      const index_t start = plane_position(g, d, h, 0);                                \
-      for (int tap = 0; tap < g->kernel_size[2]; ++tap) {                              \
-        const int x = group.origin + tap * g->dilation[2];                             \
-        const lanes_t value = load;                                                    \
-        const where_t here = (where_t)(start + tap * g->dilation[2]);                  \
-        const where_t better = (value > best) | (value != value);                      \
-        best = select(best, value, better);                                            \
-        where = select(where, here, better);                                           \
-      }                                                                                \
+// Runs `body` for each tap of the windows of outputs [first, first + LANES *
+// groups), lines of the image outermost.
+#define FOR_EACH_TAP(outside, body)                                                     \
+  for (int d = d_begin; d < d_end; d += g->dilation[0])                                 \
+    for (int h = h_begin; h < h_end; h += g->dilation[1]) {                             \
+      const index_t at = image + pixel_offset(g->image_strides, d, h, 0);               \
+      const index_t position = plane_position(g, d, h, 0);                              \
+      for (int i = 0; i < groups; ++i) {                                                \
+        const int width = first + i * LANES;                                            \
+        const int origin = width * g->stride[2] - g->padding[2];                        \
+        const int count = min(LANES, g->pooled[2] - width);                             \
+        for (int tap = 0; tap < g->kernel_size[2]; ++tap) {                             \
+          const int x = tap * g->dilation[2];                                           \
+          const lanes_t value = load_tap(g, self, at, origin + x, count, outside);      \
+          body                                                                          \
+        }                                                                               \
+      }                                                                                 \
     }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
     const geometry_t geometry,
     TENSOR(storage_t, out),
     TENSOR(long, indices),
-    CONST_TENSOR(storage_t, self)) {
-  const where_t ramp =
-      (where_t)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) *
-      (where_t)geometry.stride[2];
-  const inside_t inside = inside_of(&geometry);
+    CONST_TENSOR(storage_t, self_)) {
+  const global storage_t *self = POINTER(self_);
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
-    const global storage_t *image = POINTER(self) +
-                                    line.batch * g->image_strides[0] +
-                                    line.channel * g->image_strides[1];
+    const index_t image =
+        line.batch * g->image_strides[0] + line.channel * g->image_strides[1];
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
     global long *chosen = POINTER(indices) + LINE_OFFSET(g->indices_strides);
     const int d_begin = window_begin(g, 0, line.depth);
     const int d_end = window_end(g, 0, line.depth);
     const int h_begin = window_begin(g, 1, line.height);
     const int h_end = window_end(g, 1, line.height);
-    for (int width = 0; width < g->pooled[2];) {
-      const group_t group = group_of(g, &inside, width);
-      // Positions less that of the window's first column.
-      where_t where = (where_t)plane_position(g, d_begin, h_begin, 0);
-      if (!group.inside) {
-        POSITION lane[LANES];
-        for (int l = 0; l < LANES; ++l)
-          lane[l] = window_begin(g, 2, group.width + min(l, group.count - 1)) -
-                    group.origin - l * g->stride[2];
-        where += vload16(0, lane);
+    for (int first = 0; first < g->pooled[2]; first += GROUPS * LANES) {
+      const int groups = min(GROUPS, (g->pooled[2] - first + LANES - 1) / LANES);
+      lanes_t best[GROUPS];
+      where_t where[GROUPS];  // less the position of the window's first column
+      for (int i = 0; i < groups; ++i) {
+        best[i] = (lanes_t)LOWEST;
+        where[i] = (where_t)plane_position(g, d_begin, h_begin, 0);
+        const int origin = (first + i * LANES) * g->stride[2] - g->padding[2];
+        if (origin < 0) {
+          const where_t missing = -((where_t)origin + RAMP * (where_t)g->stride[2]);
+          const where_t dilation = (where_t)g->dilation[2];
+          where[i] += g->dilation[2] == 1
+                          ? max(missing, (where_t)0)
+                          : (max(missing, (where_t)0) + dilation - (where_t)1) /
+                                dilation * dilation;
+        }
       }
-      lanes_t best = (lanes_t)LOWEST;
-      if (group.inside)
-        FOR_EACH_TAP(load_inside(g, from, x))
-      else
-        FOR_EACH_TAP(load_some(g, from, x, group.count, LOWEST))
-      store_lanes(y,
-                  group.width * g->pooled_strides[4],
-                  g->pooled_strides[4],
-                  group.count,
-                  best);
-      store_indices(chosen,
-                    group.width * g->indices_strides[4],
-                    g->indices_strides[4],
-                    group.count,
-                    where + ramp + (where_t)group.origin);
-      width = group.width + group.count;
+      FOR_EACH_TAP(LOWEST, {
+        const where_t better = (value > best[i]) | (value != value);
+        best[i] = select(best[i], value, better);
+        where[i] = select(where[i], (where_t)(position + x), better);
+      })
+      for (int i = 0; i < groups; ++i) {
+        const int width = first + i * LANES;
+        const int origin = width * g->stride[2] - g->padding[2];
+        const int count = min(LANES, g->pooled[2] - width);
+        store_lanes(
+            y, width * g->pooled_strides[4], g->pooled_strides[4], count, best[i]);
+        store_indices(chosen,
+                      width * g->indices_strides[4],
+                      g->indices_strides[4],
+                      count,
+                      where[i] + (where_t)origin + RAMP * (where_t)g->stride[2]);
+      }
     }
   }
 }
@@ -303,13 +280,12 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
     const geometry_t geometry,
     const int divisor_override,
     TENSOR(storage_t, out),
-    CONST_TENSOR(storage_t, self)) {
-  const inside_t inside = inside_of(&geometry);
+    CONST_TENSOR(storage_t, self_)) {
+  const global storage_t *self = POINTER(self_);
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
-    const global storage_t *image = POINTER(self) +
-                                    line.batch * g->image_strides[0] +
-                                    line.channel * g->image_strides[1];
+    const index_t image =
+        line.batch * g->image_strides[0] + line.channel * g->image_strides[1];
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
     const int d_begin = window_begin(g, 0, line.depth);
     const int d_end = window_end(g, 0, line.depth);
@@ -317,37 +293,38 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
     const int h_end = window_end(g, 1, line.height);
     const compute_t counted_plane = (compute_t)counted(g, 0, line.depth) *
                                     (compute_t)counted(g, 1, line.height);
-    for (int width = 0; width < g->pooled[2];) {
-      const group_t group = group_of(g, &inside, width);
-      lanes_t sum = 0;
-      for (int d = d_begin; d < d_end; ++d)
-        for (int h = h_begin; h < h_end; ++h) {
-          const global storage_t *from = image + pixel_offset(g->image_strides, d, h, 0);
-          for (int tap = 0; tap < g->kernel_size[2]; ++tap) {
-            const int x = group.origin + tap;
-            sum += group.inside ? load_inside(g, from, x)
-                                : load_some(g, from, x, group.count, 0);
-          }
+    for (int first = 0; first < g->pooled[2]; first += GROUPS * LANES) {
+      const int groups = min(GROUPS, (g->pooled[2] - first + LANES - 1) / LANES);
+      lanes_t sum[GROUPS];
+      for (int i = 0; i < groups; ++i) sum[i] = 0;
+      FOR_EACH_TAP(0, sum[i] += value;)
+      for (int i = 0; i < groups; ++i) {
+        const int width = first + i * LANES;
+        const int count = min(LANES, g->pooled[2] - width);
+        lanes_t by = (lanes_t)(compute_t)divisor_override;
+        if (!divisor_override) {
+          const where_t begin =
+              (where_t)(width * g->stride[2] - g->padding[2]) +
+              RAMP * (where_t)g->stride[2];
+#if COUNT_INCLUDE_PAD
+          const where_t counted_begin = begin;
+          const int limit = g->image[2] + g->padding[2];
+#else
+          const where_t counted_begin = max(begin, (where_t)0);
+          const int limit = g->image[2];
+#endif
+          const where_t end =
+              min(begin + (where_t)g->kernel_size[2], (where_t)limit);
+          by = LANES_OF(end - counted_begin) * counted_plane;
         }
-      lanes_t by = (lanes_t)(compute_t)divisor_override;
-      if (!divisor_override) {
-        by = (lanes_t)(counted_plane * (compute_t)g->kernel_size[2]);
-        if (!group.inside) {
-          compute_t lane[LANES];
-          for (int l = 0; l < LANES; ++l)
-            lane[l] = counted_plane *
-                      (compute_t)counted(g, 2, group.width + min(l, group.count - 1));
-          by = vload16(0, lane);
-        }
+        // A window that lies in the padding altogether averages nothing: 0.
+        const where_t nothing = (sum[i] == (lanes_t)0) & (by <= (lanes_t)0);
+        store_lanes(y,
+                    width * g->pooled_strides[4],
+                    g->pooled_strides[4],
+                    count,
+                    select(sum[i] / by, (lanes_t)0, nothing));
       }
-      // A window that lies in the padding altogether averages nothing: 0, also
-      // where it counts no element.
-      store_lanes(y,
-                  group.width * g->pooled_strides[4],
-                  g->pooled_strides[4],
-                  group.count,
-                  select(sum / by, (lanes_t)0, by <= (lanes_t)0 & sum == (lanes_t)0));
-      width = group.width + group.count;
     }
   }
 }

@@ -18,6 +18,8 @@ WINDOWS_2D = [
     ((3, 35, 40), 3, 1, 1, False),  # no batch
     ((2, 33, 5, 5), 5, 5, 0, False),  # one output
     ((1, 2, 4, 4), 2, 3, 1, True),
+    ((1, 2, 6, 290), 3, 2, 1, True),  # a line of more groups than are made at once
+    ((2, 3, 5, 37), 2, 1, 1, False),
 ]
 
 
