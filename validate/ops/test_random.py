@@ -135,3 +135,35 @@ def test_errors(device):
         x.random_(5, 5)
     with pytest.raises(RuntimeError, match="bernoulli_ expects p to be in"):
         x.bernoulli_(1.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_rrelu(device, dtype):
+    torch.manual_seed(5)
+    lower, upper = 0.125, 0.375
+    x = torch.randn(67, 101, device=device, dtype=dtype).t().requires_grad_()
+    noise = torch.empty_like(x)
+    y = torch.ops.aten.rrelu_with_noise(x, noise, lower, upper, True)
+    y.sum().backward()
+    x, y, noise, slopes = (z.detach().cpu() for z in (x, y, noise, x.grad))
+    is_negative = x <= 0
+    assert torch.equal(y, torch.where(is_negative, x * noise, x))
+    assert torch.equal(slopes, noise)
+    assert (noise[~is_negative] == 1).all()
+    drawn = noise[is_negative].float()
+    assert drawn.min() >= lower
+    assert drawn.max() <= upper
+    uniform = stats.uniform(lower, upper - lower)
+    if dtype == torch.float32:
+        assert stats.kstest(drawn.numpy(), uniform.cdf).pvalue > 1e-4
+    assert abs(drawn.mean() - 0.25) < 0.01
+
+
+def test_rrelu_in_evaluation_and_in_place(device):
+    x = torch.randn(7, 5)
+    expected = torch.rrelu(x, 0.1, 0.3)
+    torch.testing.assert_close(torch.rrelu(x.to(device), 0.1, 0.3).cpu(), expected)
+    y = x.to(device)
+    assert torch.rrelu_(y, 0.1, 0.3, True) is y
+    assert torch.equal((y.cpu() < 0), (x < 0))
+    assert torch.equal(y.cpu()[x > 0], x[x > 0])
