@@ -1,4 +1,4 @@
-#include "kernel.h"
+#include "kernel_pieces.h"
 
 #include "kernel_sources.h"
 
@@ -18,6 +18,7 @@ size_t ReductionKey::hash() const {
                              size_t(is_large),
                              size_t(is_unit),
                              size_t(is_split),
+                             size_t(is_vector),
                              size_t(layout)}) {
     value = (value ^ field) * 0x9E3779B97F4A7C15ull;
     value ^= value >> 29;
@@ -26,71 +27,6 @@ size_t ReductionKey::hash() const {
 }
 
 namespace {
-
-std::string output_name(int i) {
-  return "out" + std::to_string(i);
-}
-
-// `step` of the accumulator `state`, over the element at `offset`.
-std::string step_text(const ReductionKey& key,
-                      const std::string& accumulator,
-                      const std::string& offset,
-                      const std::string& index) {
-  return "{\nconst compute_t x = " + load_text(key.input, "input", offset) +
-         ";\nconst long index = " + index +
-         ";\nconst state_t state = " + accumulator + ";\n" + accumulator +
-         " = " + key.op->step + ";\n}\n";
-}
-
-std::string combine_text(const ReductionKey& key,
-                         const std::string& a,
-                         const std::string& b) {
-  return "{\nconst state_t a = " + a + ";\nconst state_t b = " + b + ";\n" + a +
-         " = " + key.op->combine + ";\n}\n";
-}
-
-// Writes the outputs of `state`, or the accumulator itself.
-std::string finish_text(const ReductionKey& key, bool is_split) {
-  if (is_split) {
-    return "partials[split * (size_t)outputs + output] = state;\n";
-  }
-  std::string text;
-  for (int i = 0; i < key.output_count; ++i) {
-    text += store_text(key.outputs[i],
-                       key.compute,
-                       output_name(i),
-                       output_name(i) + "_at",
-                       key.op->results[i]) +
-            ";\n";
-  }
-  return text;
-}
-
-std::vector<Walk> kept_walks(const ReductionKey& key, bool with_input) {
-  std::vector<Walk> walks;
-  if (with_input) {
-    walks.push_back({"base", "kept_strides"});
-  }
-  for (int i = 0; i < key.output_count; ++i) {
-    walks.push_back({output_name(i) + "_at", output_name(i) + "_strides"});
-  }
-  return walks;
-}
-
-// Offsets of the output numbered `linear`.
-std::string kept_text(const ReductionKey& key, bool with_input, int first) {
-  return offsets_text(
-      kept_walks(key, with_input), "kept_sizes", first, key.kept);
-}
-
-std::string tree_text(const ReductionKey& key,
-                      const std::string& lanes,
-                      const std::string& width) {
-  return "for (int width = " + width +
-         " / 2; width > 0; width /= 2)\n"
-         "for (int l = 0; l < width; ++l) " +
-         combine_text(key, lanes + "[l]", lanes + "[l + width]");
-}
 
 std::string fold_text(const ReductionKey& key) {
   return "for (int l = 0; l < LANES; ++l) {\n" +
@@ -245,10 +181,15 @@ std::string pointers_text(const ReductionKey& key) {
 
 std::string common_text(const ReductionKey& key) {
   std::string text = preamble(key.compute, false);
+  if (key.is_vector) {
+    text += "#define LANES " + std::to_string(kReductionLanes) + "\n";
+    text += sources::lanes.text;
+  }
   text += sources::reduce.text;
   text += "#define GROUP " + std::to_string(kReductionGroup) +
-          "\n#define LANES " + std::to_string(kReductionLanes) +
+          "\n#undef LANES\n#define LANES " + std::to_string(kReductionLanes) +
           "\n#define BLOCK " + std::to_string(kReductionBlock) +
+          "\n#define COLUMNS " + std::to_string(kReductionColumns) +
           "\n#define IDENTITY " + key.op->identity + "\ntypedef " +
           key.op->state + " state_t;\n";
   return text + (key.is_large
@@ -282,10 +223,10 @@ std::string reduce_text(const ReductionKey& key) {
   }
   switch (key.layout) {
     case ReductionLayout::kInner:
-      text += inner_text(key);
+      text += key.is_vector ? inner_vectors_text(key) : inner_text(key);
       break;
     case ReductionLayout::kOuter:
-      text += outer_text(key);
+      text += key.is_vector ? outer_vectors_text(key) : outer_text(key);
       break;
     default:
       text += item_text(key, is_group);

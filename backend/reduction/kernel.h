@@ -33,6 +33,7 @@ struct ReductionKey {
   bool is_large;    // 64-bit offsets
   bool is_unit;     // the innermost stride of the lanes is 1
   bool is_split;    // writes accumulators instead of results
+  bool is_vector;   // lanes are one vector: is_unit and the op is lanewise
   ReductionLayout layout;
 
   bool operator==(const ReductionKey&) const = default;
@@ -41,6 +42,8 @@ struct ReductionKey {
 
 constexpr size_t kReductionGroup = 128;  // work-items of kGroup, kItem
 constexpr int kReductionLanes = 16;
+// Neighbouring outputs of a work-item of kOuter with vectors.
+constexpr int kReductionColumns = 64 * kReductionLanes;
 // Elements after which lanes are folded, so that rounding errors grow with the
 // number of blocks and not of elements.
 constexpr int kReductionBlock = 512 * kReductionLanes;

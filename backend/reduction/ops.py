@@ -16,7 +16,7 @@ _MINIMUM = {
 }
 
 REDUCTION = (
-    Reduction("sum.IntList_out", "sum_stub", "0", "state + x", "a + b"),
+    Reduction("sum.IntList_out", "sum_stub", "0", "state + x", "a + b", lanewise=True),
     Reduction(
         "nansum.out",
         "nansum_stub",
@@ -24,17 +24,33 @@ REDUCTION = (
         "IS_NAN(x) ? state : state + x",
         "a + b",
         also=("nansum",),
+        lanewise=True,
     ),
     Reduction(
-        "mean.out", "mean_stub", "0", "state + x", "a + b", result="state / count"
+        "mean.out",
+        "mean_stub",
+        "0",
+        "state + x",
+        "a + b",
+        result="state / count",
+        lanewise=True,
     ),
-    Reduction("prod.int_out", "prod_stub", "1", "state * x", "a * b", also=("prod",)),
+    Reduction(
+        "prod.int_out",
+        "prod_stub",
+        "1",
+        "state * x",
+        "a * b",
+        also=("prod",),
+        lanewise=True,
+    ),
     Reduction(
         "amax.out",
         "max_values_stub",
         "LOWEST",
         "greater_of(x, state)",
         "greater_of(a, b)",
+        lanewise=True,
     ),
     Reduction(
         "amin.out",
@@ -42,6 +58,7 @@ REDUCTION = (
         "HIGHEST",
         "smaller_of(x, state)",
         "smaller_of(a, b)",
+        lanewise=True,
     ),
     Reduction("argmax.out", "argmax_stub", result="state.index", **_MAXIMUM),
     Reduction("argmin.out", "argmin_stub", result="state.index", **_MINIMUM),
@@ -90,5 +107,6 @@ REDUCTION = (
         result="norm_result(state, ord)",
         scalars="ord",
         opinfo="linalg.vector_norm",
+        lanewise=True,
     ),
 )

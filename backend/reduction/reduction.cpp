@@ -186,6 +186,11 @@ class Launcher {
                        ? problem_.reduced_strides[0] == 1
                        : key_.layout == ReductionLayout::kOuter &&
                              problem_.kept_strides[0] == 1;
+    const int32_t run = key_.layout == ReductionLayout::kInner
+                            ? problem_.reduced_sizes[0]
+                            : problem_.kept_sizes[0];
+    key_.is_vector = key_.is_unit && op_.lanewise &&
+                     is_floating(key_.compute) && run >= kReductionLanes;
   }
 
   // How many outputs a work-item takes and how often the reduction is split.
@@ -194,15 +199,20 @@ class Launcher {
     const bool is_gpu = info.device_class == runtime::DeviceClass::kGpu;
     const int64_t wanted = int64_t(info.compute_units) * (is_gpu ? 16 : 4);
     int64_t items = problem_.outputs;
+    int64_t shortest = kMinSplit;
     if (key_.layout == ReductionLayout::kOuter) {
       const int64_t row = problem_.kept_sizes[0];
-      items = (row + kReductionLanes - 1) / kReductionLanes *
-              (problem_.outputs / row);
+      const int64_t columns =
+          key_.is_vector ? kReductionColumns : kReductionLanes;
+      items = (row + columns - 1) / columns * (problem_.outputs / row);
+      if (key_.is_vector) {
+        shortest /= std::min(row, columns);
+      }
     } else if (key_.layout == ReductionLayout::kItem) {
       items = (items + kReductionGroup - 1) / kReductionGroup;
     }
     splits_ = std::clamp<int64_t>(
-        wanted / items, 1, std::max<int64_t>(problem_.length / kMinSplit, 1));
+        wanted / items, 1, std::max<int64_t>(problem_.length / shortest, 1));
     per_split_ = (problem_.length + splits_ - 1) / splits_;
     tile_ = is_gpu ? 1 : std::max<int64_t>(items / (wanted * 4), 1);
     switch (key_.layout) {

@@ -14,6 +14,7 @@ struct ReductionOp {
   const char* combine;     // of `a`, `b`
   const char* results[2];  // of `state`, `count`; the second may be null
   const char* scalars;
+  bool lanewise = false;  // holds for vectors as well, element by element
 };
 
 extern const ReductionOp reduction_ops[];

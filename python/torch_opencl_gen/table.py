@@ -73,6 +73,8 @@ class Reduction:
         function: as in ``Pointwise``.
         also: further overloads served by the same stub.
         opinfo: as in ``Pointwise``.
+        lanewise: step and combine also hold for vectors of floating
+            ``compute_t``, element by element.
     """
 
     name: str
@@ -87,3 +89,4 @@ class Reduction:
     function: str = ""
     also: tuple[str, ...] = ()
     opinfo: str = ""
+    lanewise: bool = False

@@ -32,7 +32,7 @@ def math_functions(root: Path) -> re.Pattern[str]:
     text = "".join(
         path.read_text()
         for path in sorted((root / "backend/common").glob("*.clh"))
-        if path.name not in ("types.clh", "reduce.clh", "panels.clh")
+        if path.name not in ("types.clh", "reduce.clh", "panels.clh", "lanes.clh")
     )
     names = set(re.findall(r"\b(\w+)\([^;{}()]*\)\s*{", text))
     names |= set(re.findall(r"#\s*define\s+(\w+)", text))
@@ -157,6 +157,7 @@ class Emitter:
                 *(_quote(text) for text in texts),
                 "{" + ", ".join(_quote(result) for result in results) + "}",
                 _quote(self._scalar_names(entry, overload)),
+                str(entry.lanewise).lower(),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (

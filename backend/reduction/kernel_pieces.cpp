@@ -1,0 +1,72 @@
+#include "kernel_pieces.h"
+
+namespace torch_opencl::ops {
+
+std::string output_name(int i) {
+  return "out" + std::to_string(i);
+}
+
+std::string step_text(const ReductionKey& key,
+                      const std::string& accumulator,
+                      const std::string& offset,
+                      const std::string& index) {
+  return "{\nconst compute_t x = " + load_text(key.input, "input", offset) +
+         ";\nconst long index = " + index +
+         ";\nconst state_t state = " + accumulator + ";\n" + accumulator +
+         " = " + key.op->step + ";\n}\n";
+}
+
+std::string combine_text(const ReductionKey& key,
+                         const std::string& a,
+                         const std::string& b,
+                         const std::string& type) {
+  return "{\nconst " + type + " a = " + a + ";\nconst " + type + " b = " + b +
+         ";\n" + a + " = " + key.op->combine + ";\n}\n";
+}
+
+std::string finish_text(const ReductionKey& key, bool is_split) {
+  if (is_split) {
+    return "partials[split * (size_t)outputs + output] = state;\n";
+  }
+  std::string text;
+  for (int i = 0; i < key.output_count; ++i) {
+    text += store_text(key.outputs[i],
+                       key.compute,
+                       output_name(i),
+                       output_name(i) + "_at",
+                       key.op->results[i]) +
+            ";\n";
+  }
+  return text;
+}
+
+namespace {
+
+std::vector<Walk> kept_walks(const ReductionKey& key, bool with_input) {
+  std::vector<Walk> walks;
+  if (with_input) {
+    walks.push_back({"base", "kept_strides"});
+  }
+  for (int i = 0; i < key.output_count; ++i) {
+    walks.push_back({output_name(i) + "_at", output_name(i) + "_strides"});
+  }
+  return walks;
+}
+
+}  // namespace
+
+std::string kept_text(const ReductionKey& key, bool with_input, int first) {
+  return offsets_text(
+      kept_walks(key, with_input), "kept_sizes", first, key.kept);
+}
+
+std::string tree_text(const ReductionKey& key,
+                      const std::string& lanes,
+                      const std::string& width) {
+  return "for (int width = " + width +
+         " / 2; width > 0; width /= 2)\n"
+         "for (int l = 0; l < width; ++l) " +
+         combine_text(key, lanes + "[l]", lanes + "[l + width]");
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,33 @@
+// Pieces of the text of reduction kernels.
+#pragma once
+
+#include "kernel.h"
+
+namespace torch_opencl::ops {
+
+// "out0"
+std::string output_name(int i);
+// `step` of `accumulator` (state_t) over the element at `offset`.
+std::string step_text(const ReductionKey& key,
+                      const std::string& accumulator,
+                      const std::string& offset,
+                      const std::string& index);
+// Joins accumulator `b` to `a`; `type` is theirs.
+std::string combine_text(const ReductionKey& key,
+                         const std::string& a,
+                         const std::string& b,
+                         const std::string& type = "state_t");
+// Joins the accumulators of an array to its first.
+std::string tree_text(const ReductionKey& key,
+                      const std::string& lanes,
+                      const std::string& width);
+// Writes the outputs of `state`, or the accumulator itself.
+std::string finish_text(const ReductionKey& key, bool is_split);
+// Offsets of the output numbered `linear`.
+std::string kept_text(const ReductionKey& key, bool with_input, int first);
+
+// The loops of a work-item over vectors: kernel_vectors.cpp.
+std::string inner_vectors_text(const ReductionKey& key);
+std::string outer_vectors_text(const ReductionKey& key);
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,137 @@
+// Loops over explicit vectors, for drivers whose compilers only vectorise
+// across work-items.
+#include "kernel_pieces.h"
+
+namespace torch_opencl::ops {
+namespace {
+
+constexpr const char* kIdentity = "(lanes_t)(compute_t)(IDENTITY)";
+
+std::string vector_step_text(const ReductionKey& key,
+                             const std::string& accumulator,
+                             const std::string& x) {
+  return "{\nconst lanes_t x = " + x +
+         ";\nconst lanes_t state = " + accumulator + ";\n" + accumulator +
+         " = " + key.op->step + ";\n}\n";
+}
+
+std::string vector_combine_text(const ReductionKey& key,
+                                const std::string& a,
+                                const std::string& b) {
+  return combine_text(key, a, b, "lanes_t");
+}
+
+std::string load_vector_text(const ReductionKey& key, const std::string& at) {
+  return std::string("load_lanes_") + runtime::dtype_name(key.input) +
+         "(input + (" + at + "))";
+}
+
+}  // namespace
+
+// Four vectors in turn hide the latency of an addition.
+std::string inner_vectors_text(const ReductionKey& key) {
+  const std::string identity = kIdentity;
+  std::string steps;
+  for (int i = 0; i < 4; ++i) {
+    const std::string number = std::to_string(i);
+    steps += vector_step_text(
+        key,
+        "lanes" + number,
+        load_vector_text(key, "at + i + " + number + " * LANES"));
+  }
+  const std::string fold = vector_combine_text(key, "lanes0", "lanes1") +
+                           vector_combine_text(key, "lanes2", "lanes3") +
+                           vector_combine_text(key, "lanes0", "lanes2") +
+                           vector_combine_text(key, "folded", "lanes0") +
+                           combine_text(key, "folded_rest", "rest") +
+                           "lanes0 = lanes1 = lanes2 = lanes3 = " + identity +
+                           ";\nrest = IDENTITY;\nsince = 0;\n";
+  return "for (count_t output = get_global_id(0) * (count_t)tile;\n"
+         "     output < min(outputs, (count_t)(get_global_id(0) + 1) * tile);\n"
+         "     ++output) {\n"
+         "count_t linear = output;\n" +
+         kept_text(key, true, 0) + "lanes_t lanes0 = " + identity +
+         ";\nlanes_t lanes1 = lanes0, lanes2 = lanes0, lanes3 = lanes0;\n"
+         "lanes_t folded = lanes0;\n"
+         "state_t rest = IDENTITY, folded_rest = IDENTITY;\n"
+         "int since = 0;\n"
+         "for (count_t r = begin; r < end;) {\n"
+         "const count_t row = r / (count_t)reduced_sizes.s0;\n"
+         "const count_t column = r - row * (count_t)reduced_sizes.s0;\n"
+         "count_t linear = row;\n" +
+         offsets_text(
+             {{"at", "reduced_strides"}}, "reduced_sizes", 1, key.reduced) +
+         "at += base + (index_t)column;\n"
+         "const int run = (int)min((count_t)BLOCK,\n"
+         "    min((count_t)reduced_sizes.s0 - column, end - r));\n"
+         "int i = 0;\n"
+         "for (; i + 4 * LANES <= run; i += 4 * LANES) {\n" +
+         steps + "}\nfor (; i + LANES <= run; i += LANES) " +
+         vector_step_text(key, "lanes0", load_vector_text(key, "at + i")) +
+         "for (; i < run; ++i) " + step_text(key, "rest", "at + i", "r + i") +
+         "since += run;\nif (since >= BLOCK) {\n" + fold + "}\nr += run;\n}\n" +
+         fold + "state_t lane[LANES];\nvstore16(folded, 0, lane);\n" +
+         tree_text(key, "lane", "LANES") +
+         combine_text(key, "lane[0]", "folded_rest") +
+         "const state_t state = lane[0];\n" + finish_text(key, key.is_split) +
+         "}\n";
+}
+
+// Lines of up to COLUMNS outputs, so that memory is read in long runs.
+std::string outer_vectors_text(const ReductionKey& key) {
+  const std::string identity = kIdentity;
+  std::string begin_outputs;
+  std::string next_output;
+  for (int i = 0; i < key.output_count; ++i) {
+    const std::string at = output_name(i) + "_at";
+    const std::string stride = output_name(i) + "_strides.s0";
+    begin_outputs += at + " += (index_t)column * " + stride + ";\n";
+    next_output += at + " += " + stride + ";\n";
+  }
+  return "const count_t per_row = ((count_t)kept_sizes.s0 + COLUMNS - 1) / "
+         "COLUMNS;\n"
+         "const count_t groups = per_row * (outputs / "
+         "(count_t)kept_sizes.s0);\n"
+         "for (count_t group = get_global_id(0) * (count_t)tile;\n"
+         "     group < min(groups, (count_t)(get_global_id(0) + 1) * tile);\n"
+         "     ++group) {\n"
+         "const count_t row = group / per_row;\n"
+         "const count_t column = (group - row * per_row) * COLUMNS;\n"
+         "const count_t first = row * (count_t)kept_sizes.s0 + column;\n"
+         "const int width = (int)min((count_t)COLUMNS, kept_sizes.s0 - "
+         "column);\n"
+         "const int whole = width / LANES;\n"
+         "const int rest = width - whole * LANES;\n"
+         "const int vectors = whole + (rest > 0);\n"
+         "count_t linear = row;\n" +
+         kept_text(key, true, 1) + "base += (index_t)column;\n" +
+         begin_outputs +
+         "lanes_t lanes[COLUMNS / LANES], folded[COLUMNS / LANES];\n"
+         "for (int v = 0; v < vectors; ++v) lanes[v] = folded[v] = " +
+         identity +
+         ";\nint since = 0;\n"
+         "for (count_t r = begin; r < end; ++r) {\ncount_t linear = r;\n" +
+         offsets_text(
+             {{"at", "reduced_strides"}}, "reduced_sizes", 0, key.reduced) +
+         "at += base;\nfor (int v = 0; v < whole; ++v) " +
+         vector_step_text(
+             key, "lanes[v]", load_vector_text(key, "at + v * LANES")) +
+         "if (rest > 0) {\ncompute_t last[LANES];\n"
+         "for (int l = 0; l < LANES; ++l) last[l] = " +
+         load_text(
+             key.input, "input", "at + whole * LANES + min(l, rest - 1)") +
+         ";\n" + vector_step_text(key, "lanes[whole]", "vload16(0, last)") +
+         "}\nif (++since == BLOCK / LANES || r + 1 == end) {\n"
+         "for (int v = 0; v < vectors; ++v) {\n" +
+         vector_combine_text(key, "folded[v]", "lanes[v]") +
+         "lanes[v] = " + identity +
+         ";\n}\nsince = 0;\n}\n}\n"
+         "for (int v = 0; v < vectors; ++v) {\n"
+         "state_t lane[LANES];\nvstore16(folded[v], 0, lane);\n"
+         "for (int l = 0; l < (v < whole ? LANES : rest); ++l) {\n"
+         "const state_t state = lane[l];\n"
+         "const count_t output = first + v * LANES + l;\n" +
+         finish_text(key, key.is_split) + next_output + "}\n}\n}\n";
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,71 @@
+"""Reductions at the sizes where their kernels take vectors, blocks and splits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from against_cpu import FLOATS, channels_last, check, contiguous, offset, strided
+
+# (size, reduced dimensions)
+CASES = [
+    ((7, 40000), (1,)),  # longer than a block, split
+    ((2, 3, 65), (2,)),
+    ((5, 17, 49), (2,)),
+    ((3, 4, 5, 31), (0, 2, 3)),
+    ((30, 2083), (0,)),  # columns of more than one work-item
+    ((40, 3, 33), (0,)),
+    ((6, 5, 70), (0, 1)),
+    ((700, 16), (0,)),
+    ((2, 21, 9, 11), (0, 2, 3)),
+    ((1, 1), (0, 1)),
+    ((3, 15), (1,)),
+]
+
+OPS = {
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "amax": torch.amax,
+    "amin": torch.amin,
+    "nansum": torch.nansum,
+    "norm": lambda x, dim: torch.linalg.vector_norm(x, 2, dim),
+    "norm 0.5": lambda x, dim: torch.linalg.vector_norm(x, 0.5, dim),
+    "norm inf": lambda x, dim: torch.linalg.vector_norm(x, float("inf"), dim),
+    "norm 0": lambda x, dim: torch.linalg.vector_norm(x, 0, dim),
+}
+
+
+@pytest.mark.parametrize("layout", [contiguous, offset, strided])
+@pytest.mark.parametrize("size,dim", CASES)
+def test_sum(device, size, dim, layout):
+    check(lambda x: x.sum(dim), [layout(torch.randn(size))], device)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("size,dim", [((3, 20, 70), (0, 2)), ((9, 70), (0,))])
+def test_ops(device, op, size, dim):
+    x = torch.randn(size)
+    check(lambda x: OPS[op](x, dim), [x], device, backward=op != "norm 0")
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+def test_dtypes(device, dtype, layout):
+    x = layout(torch.randn(2, 35, 7, 9))
+    check(lambda x: (x.sum((0, 2, 3)), x.mean((2, 3))), [x], device, dtype)
+
+
+@pytest.mark.parametrize("size,dim", [((4, 100), 1), ((100, 40), 0)])
+def test_nan(device, size, dim):
+    x = torch.randn(size)
+    x[2, 17] = float("nan")
+    x[3, 3] = float("inf")
+
+    def reduce(x):
+        return x.amax(dim), x.amin(dim), x.nansum(dim), x.sum(dim)
+
+    check(reduce, [x], device, backward=False)
+
+
+def test_prod(device):
+    x = torch.rand(6, 50) + 0.6
+    check(lambda x: (x.prod(0), x.prod(1)), [x], device, backward=False)
