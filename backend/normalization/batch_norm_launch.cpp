@@ -16,7 +16,7 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 
 constexpr int kLanes = 16;
-constexpr int kStepsCpu = 16;
+constexpr int kStepsCpu = 64;
 constexpr int kItemWorkGroup = 64;     // kernels without local memory
 constexpr int kReduceWorkGroup = 128;  // a work-group a job, on a GPU
 // Elements of a reduction's job: enough to amortise its start, few enough to
@@ -25,6 +25,12 @@ constexpr int64_t kJobAlong = 8192;
 constexpr int64_t kJobAcrossCpu = 256;
 constexpr int64_t kJobAcrossGpu = 128;
 constexpr int64_t kMostChunksGpu = 512;
+// Of batch_norm_lines.cl: channels of a work-item, and elements that it
+// transforms.
+constexpr int64_t kChannelsOfLine = 512;
+constexpr int64_t kElementsOfLines = 16384;
+// A tensor that leaves nothing of itself in a cache for its reader.
+constexpr size_t kStreamedBytes = size_t{32} << 20;
 
 // A tensor as channels by pixels, and how its work is split.
 class Problem {
@@ -36,6 +42,7 @@ class Problem {
         cpu_(aten::device_of(input_).is_cpu()) {
     across_ = channels() > 1 && rows_.row_stride(1) == 1 &&
               (rows_.inner_stride(1) != 1 || rows_.inner_size() == 1);
+    lines_ = cpu_ && across_;
     split();
   }
 
@@ -48,7 +55,16 @@ class Problem {
   template <class... Arguments>
   void reduce(const KernelSource& source,
               const char* kernel_name,
+              const char* lines_name,
               const Arguments&... arguments) const {
+    if (lines_) {
+      launch_lines(lines_name,
+                   chunk_,
+                   true,
+                   compute_type(input_.scalar_type()),
+                   arguments...);
+      return;
+    }
     const bool groups = !cpu_ && !across_;
     const int work_group = cpu_     ? 1
                            : groups ? kReduceWorkGroup
@@ -75,15 +91,27 @@ class Problem {
   // Launches over the elements. `arguments` follow the job count.
   template <class... Arguments>
   void transform(const char* kernel_name,
+                 const char* lines_name,
                  bool train,
                  at::ScalarType param_type,
                  const Arguments&... arguments) const {
+    if (lines_) {
+      const int64_t line = std::min(channels(), kChannelsOfLine);
+      launch_lines(lines_name,
+                   std::max<int64_t>(1, kElementsOfLines / line),
+                   train,
+                   param_type,
+                   arguments...);
+      return;
+    }
     const int steps = cpu_ ? kStepsCpu : 1;
     const int work_group = cpu_ ? 1 : kItemWorkGroup;
     const int64_t jobs =
         across_ ? ceil_div(channels(), lanes()) * ceil_div(pixels(), steps)
                 : channels() * (pixels() / rows_.inner_size()) *
                       ceil_div(rows_.inner_size(), int64_t{steps} * lanes());
+    const int64_t tile =
+        cpu_ ? std::clamp<int64_t>(jobs / (32 * units()), 1, 64) : 1;
     with_index([&](auto index) {
       using Index = decltype(index);
       launch(input_,
@@ -95,12 +123,14 @@ class Problem {
               {"LANES", lanes()},
               {"STEPS", steps},
               {"TRAIN", train},
+              {"STREAM", streams()},
               {"INDEX64", sizeof(Index) == 8},
               {"WG_SIZE", work_group}},
-             range(jobs, work_group),
+             range(ceil_div(jobs, tile), work_group),
              rows_.rows<Index>(1),
              static_cast<Index>(pixels()),
              jobs,
+             static_cast<int32_t>(tile),
              arguments...);
     });
   }
@@ -125,6 +155,39 @@ class Problem {
  private:
   static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
   int lanes() const { return cpu_ ? kLanes : 1; }
+  int64_t units() const { return aten::device_of(input_).info().compute_units; }
+  bool streams() const {
+    return cpu_ && input_.scalar_type() == at::kFloat &&
+           input_.nbytes() >= kStreamedBytes;
+  }
+  int64_t parts() const { return ceil_div(channels(), kChannelsOfLine); }
+
+  // Launches a kernel of batch_norm_lines.cl over `chunk` pixels a work-item.
+  template <class... Arguments>
+  void launch_lines(const char* kernel_name,
+                    int64_t chunk,
+                    bool train,
+                    at::ScalarType param_type,
+                    const Arguments&... arguments) const {
+    with_index([&](auto index) {
+      using Index = decltype(index);
+      launch(input_,
+             sources::batch_norm_lines,
+             kernel_name,
+             {{"DTYPE", dtype_of(input_)},
+              {"PARAM_DTYPE", dtype_of(param_type)},
+              {"LANES", kLanes},
+              {"CHANNELS", kChannelsOfLine},
+              {"TRAIN", train},
+              {"STREAM", streams()},
+              {"INDEX64", sizeof(Index) == 8}},
+             range(parts() * ceil_div(pixels(), chunk), 1),
+             rows_.rows<Index>(1),
+             static_cast<Index>(pixels()),
+             static_cast<Index>(chunk),
+             arguments...);
+    });
+  }
 
   template <class Launch>
   void with_index(const Launch& launch) const {
@@ -136,13 +199,19 @@ class Problem {
   }
 
   void split() {
+    if (lines_) {
+      const int64_t wanted = std::max<int64_t>(1, 8 * units() / parts());
+      chunk_ = std::max<int64_t>(16, ceil_div(pixels(), wanted));
+      chunks_ = ceil_div(pixels(), chunk_);
+      return;
+    }
     const int64_t blocks = across_ ? ceil_div(channels(), lanes()) : channels();
     chunk_ = !across_ ? kJobAlong : cpu_ ? kJobAcrossCpu : kJobAcrossGpu;
     if (!cpu_) {
       chunk_ = std::max(chunk_, ceil_div(pixels(), kMostChunksGpu));
     }
     // Few channels: smaller jobs, so that every core has some.
-    const int64_t wanted = 4 * aten::device_of(input_).info().compute_units;
+    const int64_t wanted = 4 * units();
     const int64_t smallest = across_ ? 16 : 512;
     while (chunk_ > smallest && blocks * ceil_div(pixels(), chunk_) < wanted) {
       chunk_ /= 2;
@@ -155,6 +224,7 @@ class Problem {
   Tensor input_;
   bool cpu_;
   bool across_ = false;
+  bool lines_ = false;  // batch_norm_lines.cl
   int64_t chunk_ = 0;
   int64_t chunks_ = 0;
   int64_t jobs_ = 0;
@@ -209,6 +279,7 @@ Statistics batch_statistics(const Tensor& input,
   const Tensor squares = workspace(input, {problem.chunks(), channels});
   problem.reduce(sources::batch_norm_statistics,
                  "batch_norm_partials",
+                 "batch_norm_partials_lines",
                  arg(means),
                  arg(squares),
                  arg(input));
@@ -270,6 +341,7 @@ void batch_norm_transform(const Tensor& input,
   const Tensor packed_bias = packed(bias);
   Problem({out, input})
       .transform("batch_norm_transform",
+                 "batch_norm_transform_lines",
                  true,
                  param_type(weight, bias, input),
                  arg(out),
@@ -295,6 +367,7 @@ GradientTerms batch_norm_param_gradients(const Tensor& grad_output,
   const Tensor packed_weight = packed(weight);
   problem.reduce(sources::batch_norm_gradients,
                  "batch_norm_gradient_partials",
+                 "batch_norm_gradient_partials_lines",
                  arg(sums),
                  arg(products),
                  arg(input),
@@ -325,6 +398,7 @@ void batch_norm_input_gradient(const Tensor& grad_output,
   const Tensor packed_weight = packed(weight);
   Problem({grad_input, input, grad_output})
       .transform("batch_norm_transform_backward",
+                 "batch_norm_transform_backward_lines",
                  terms.shifts.defined(),
                  param_type(weight, weight, weight, input),
                  arg(grad_input),

@@ -53,37 +53,43 @@ inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
 #endif
 #define BASE(t) pixel_offset(&rows, t, job.first)
 
+// A work-item takes `tile` jobs.
+#define FOR_EACH_JOB                                                          \
+  const long first_job = (long)get_global_id(0) * tile;                       \
+  for (long id = first_job; id < min(first_job + tile, jobs); ++id)
+
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_transform(
     const rows_t rows,
     const index_t pixels,
     const long jobs,
+    const int tile,
     TENSOR(storage_t, out),
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(compute_t, mean),
     CONST_TENSOR(compute_t, inverse_deviation),
     CONST_TENSOR(param_t, weight),
     CONST_TENSOR(param_t, bias)) {
-  const long id = get_global_id(0);
-  if (id >= jobs) return;
-  const job_t job = job_of((index_t)id, &rows, pixels);
-  const int c = job.channel;
-  const channels_t center = load_statistics(POINTER(mean), c, job.count);
-  channels_t scale = load_statistics(POINTER(inverse_deviation), c, job.count);
-  if (weight_memory) scale *= load_params(POINTER(weight), c, job.count);
-  channels_t shift = 0;
-  if (bias_memory) shift = load_params(POINTER(bias), c, job.count);
-  const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
-  global storage_t *y = POINTER(out) + c * rows.row_strides[0];
-  const index_t x_base = BASE(1);
-  const index_t y_base = BASE(0);
-  for (index_t step = 0; step < job.steps; ++step) {
-    const lanes_t value =
-        load_lanes(x, OFFSET(1, x_base, step), LANE_STRIDE(1), COUNT(step));
-    store_lanes(y,
-                OFFSET(0, y_base, step),
-                LANE_STRIDE(0),
-                COUNT(step),
-                (value - center) * scale + shift);
+  FOR_EACH_JOB {
+    const job_t job = job_of((index_t)id, &rows, pixels);
+    const int c = job.channel;
+    const channels_t center = load_statistics(POINTER(mean), c, job.count);
+    channels_t scale = load_statistics(POINTER(inverse_deviation), c, job.count);
+    if (weight_memory) scale *= load_params(POINTER(weight), c, job.count);
+    channels_t shift = 0;
+    if (bias_memory) shift = load_params(POINTER(bias), c, job.count);
+    const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
+    global storage_t *y = POINTER(out) + c * rows.row_strides[0];
+    const index_t x_base = BASE(1);
+    const index_t y_base = BASE(0);
+    for (index_t step = 0; step < job.steps; ++step) {
+      const lanes_t value =
+          load_lanes(x, OFFSET(1, x_base, step), LANE_STRIDE(1), COUNT(step));
+      stream_lanes(y,
+                  OFFSET(0, y_base, step),
+                  LANE_STRIDE(0),
+                  COUNT(step),
+                  (value - center) * scale + shift);
+    }
   }
 }
 
@@ -93,6 +99,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     const rows_t rows,
     const index_t pixels,
     const long jobs,
+    const int tile,
     TENSOR(storage_t, grad_input),
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(storage_t, grad_output),
@@ -101,37 +108,37 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     CONST_TENSOR(compute_t, shifts),
     CONST_TENSOR(compute_t, slopes),
     CONST_TENSOR(param_t, weight)) {
-  const long id = get_global_id(0);
-  if (id >= jobs) return;
-  const job_t job = job_of((index_t)id, &rows, pixels);
-  const int c = job.channel;
-  channels_t scale = load_statistics(POINTER(inverse_deviation), c, job.count);
-  if (weight_memory) scale *= load_params(POINTER(weight), c, job.count);
+  FOR_EACH_JOB {
+    const job_t job = job_of((index_t)id, &rows, pixels);
+    const int c = job.channel;
+    channels_t scale = load_statistics(POINTER(inverse_deviation), c, job.count);
+    if (weight_memory) scale *= load_params(POINTER(weight), c, job.count);
 #if TRAIN
-  const channels_t center = load_statistics(POINTER(mean), c, job.count);
-  const channels_t shift = load_statistics(POINTER(shifts), c, job.count);
-  const channels_t slope = load_statistics(POINTER(slopes), c, job.count);
-  const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
-  const index_t x_base = BASE(1);
+    const channels_t center = load_statistics(POINTER(mean), c, job.count);
+    const channels_t shift = load_statistics(POINTER(shifts), c, job.count);
+    const channels_t slope = load_statistics(POINTER(slopes), c, job.count);
+    const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
+    const index_t x_base = BASE(1);
 #endif
-  const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
-  global storage_t *result = POINTER(grad_input) + c * rows.row_strides[0];
-  const index_t grad_base = BASE(2);
-  const index_t result_base = BASE(0);
-  for (index_t step = 0; step < job.steps; ++step) {
-    lanes_t value =
-        load_lanes(grad, OFFSET(2, grad_base, step), LANE_STRIDE(2), COUNT(step));
+    const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
+    global storage_t *result = POINTER(grad_input) + c * rows.row_strides[0];
+    const index_t grad_base = BASE(2);
+    const index_t result_base = BASE(0);
+    for (index_t step = 0; step < job.steps; ++step) {
+      lanes_t value =
+          load_lanes(grad, OFFSET(2, grad_base, step), LANE_STRIDE(2), COUNT(step));
 #if TRAIN
-    const lanes_t input =
-        load_lanes(x, OFFSET(1, x_base, step), LANE_STRIDE(1), COUNT(step));
-    value = value * scale - shift - (input - center) * slope;
+      const lanes_t input =
+          load_lanes(x, OFFSET(1, x_base, step), LANE_STRIDE(1), COUNT(step));
+      value = value * scale - shift - (input - center) * slope;
 #else
-    value = value * scale;
+      value = value * scale;
 #endif
-    store_lanes(result,
-                OFFSET(0, result_base, step),
-                LANE_STRIDE(0),
-                COUNT(step),
-                value);
+      stream_lanes(result,
+                  OFFSET(0, result_base, step),
+                  LANE_STRIDE(0),
+                  COUNT(step),
+                  value);
+    }
   }
 }

@@ -1,0 +1,220 @@
+// Batch normalisation on CPUs where channels are innermost: its four passes by
+// lines. A work-item takes `chunk` pixels of up to CHANNELS channels and reads
+// each pixel as one run of memory, LANES channels at a time, with a channel's
+// numbers in private arrays.
+
+#define ACROSS 1
+#include "batch_norm.clh"
+
+#ifndef CHANNELS
+#define CHANNELS 512
+#endif
+#define VECTORS (CHANNELS / LANES)
+// Pixels whose statistics are found from cache, at least: one part of channels
+// of so many elements.
+#define TILE 8192
+
+typedef struct {
+  int channel;
+  int vectors;
+  int last;  // lanes of the last vector
+  index_t number;
+  index_t first;  // pixel
+  index_t end;
+} job_t;
+
+inline job_t job_of(const rows_t *rows, index_t pixels, index_t chunk) {
+  const index_t id = (index_t)get_global_id(0);
+  const int parts = (rows->row_size + CHANNELS - 1) / CHANNELS;
+  job_t job;
+  job.number = id / parts;
+  job.channel = (int)(id - job.number * parts) * CHANNELS;
+  const int channels = min(CHANNELS, rows->row_size - job.channel);
+  job.vectors = (channels + LANES - 1) / LANES;
+  job.last = channels - (job.vectors - 1) * LANES;
+  job.first = job.number * chunk;
+  job.end = min(job.first + chunk, pixels);
+  return job;
+}
+
+#define JOB                                                               \
+  const job_t job = job_of(&rows, pixels, chunk);                         \
+  if (job.first >= job.end) return;                                       \
+  const int channels = rows.row_size;
+#define COUNT(v) ((v) + 1 < job.vectors ? LANES : job.last)
+#define FOR_EACH_VECTOR for (int v = 0; v < job.vectors; ++v)
+#define CHANNEL(v) (job.channel + (v) * LANES)
+#define PIXEL(name, t, p) \
+  (POINTER(name) + job.channel * rows.row_strides[t] + pixel_offset(&rows, t, p))
+#define LOAD_VECTOR(pixel, t, v) \
+  load_lanes(pixel, (v) * LANES * rows.row_strides[t], rows.row_strides[t], COUNT(v))
+#define STORE_VECTOR(pixel, t, v, value)                                        \
+  stream_lanes(                                                                 \
+      pixel, (v) * LANES * rows.row_strides[t], rows.row_strides[t], COUNT(v), value)
+#define LOAD_STATISTICS(name, v) load_statistics(POINTER(name), CHANNEL(v), COUNT(v))
+#define LOAD_PARAMS(name, v) load_params(POINTER(name), CHANNEL(v), COUNT(v))
+
+#define PARAMETERS const rows_t rows, const index_t pixels, const index_t chunk
+
+// Mean and squared residuals of a tile, then joined to those of the job.
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_partials_lines(
+    PARAMETERS,
+    TENSOR(compute_t, means),
+    TENSOR(compute_t, squares),
+    CONST_TENSOR(storage_t, self)) {
+  JOB
+  lanes_t mean[VECTORS];
+  lanes_t square[VECTORS];
+  lanes_t tile_mean[VECTORS];
+  lanes_t residual[VECTORS];
+  lanes_t lost[VECTORS];
+  lanes_t tile_square[VECTORS];
+  const index_t tile = max(16, TILE / (job.vectors * LANES));
+  for (index_t first = job.first; first < job.end; first += tile) {
+    const index_t end = min(first + tile, job.end);
+    const compute_t scale = (compute_t)1 / (compute_t)(end - first);
+    FOR_EACH_VECTOR tile_mean[v] = 0;
+    for (index_t p = first; p < end; ++p) {
+      const global storage_t *x = PIXEL(self, 1, p);
+      FOR_EACH_VECTOR tile_mean[v] += LOAD_VECTOR(x, 1, v);
+    }
+    FOR_EACH_VECTOR {
+      tile_mean[v] *= scale;
+      residual[v] = lost[v] = tile_square[v] = 0;
+    }
+    for (index_t p = first; p < end; ++p) {
+      const global storage_t *x = PIXEL(self, 1, p);
+      FOR_EACH_VECTOR {
+        const lanes_t d = LOAD_VECTOR(x, 1, v) - tile_mean[v];
+        KAHAN_ADD(lanes_t, residual[v], lost[v], d)
+        tile_square[v] += d * d;
+      }
+    }
+    const compute_t before = (compute_t)(first - job.first);
+    const compute_t more = (compute_t)(end - first);
+    const compute_t share = more / (before + more);
+    FOR_EACH_VECTOR {
+      const lanes_t correction = residual[v] * scale;
+      const lanes_t found = tile_mean[v] + correction;
+      const lanes_t found_square = tile_square[v] - residual[v] * correction;
+      if (first == job.first) {
+        mean[v] = found;
+        square[v] = found_square;
+      } else {
+        const lanes_t delta = found - mean[v];
+        mean[v] += delta * share;
+        square[v] += found_square + delta * delta * (before * share);
+      }
+    }
+  }
+  const index_t place = job.number * channels;
+  FOR_EACH_VECTOR {
+    store_statistics(POINTER(means) + place, CHANNEL(v), COUNT(v), mean[v]);
+    store_statistics(POINTER(squares) + place, CHANNEL(v), COUNT(v), square[v]);
+  }
+}
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_gradient_partials_lines(
+    PARAMETERS,
+    TENSOR(compute_t, sums),
+    TENSOR(compute_t, products),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(storage_t, grad_output),
+    CONST_TENSOR(compute_t, means)) {
+  JOB
+  lanes_t mean[VECTORS];
+  lanes_t sum[VECTORS];
+  lanes_t sum_lost[VECTORS];
+  lanes_t product[VECTORS];
+  lanes_t product_lost[VECTORS];
+  FOR_EACH_VECTOR {
+    mean[v] = LOAD_STATISTICS(means, v);
+    sum[v] = sum_lost[v] = product[v] = product_lost[v] = 0;
+  }
+  for (index_t p = job.first; p < job.end; ++p) {
+    const global storage_t *x = PIXEL(self, 1, p);
+    const global storage_t *grad = PIXEL(grad_output, 2, p);
+    FOR_EACH_VECTOR {
+      const lanes_t g = LOAD_VECTOR(grad, 2, v);
+      const lanes_t d = LOAD_VECTOR(x, 1, v) - mean[v];
+      KAHAN_ADD(lanes_t, sum[v], sum_lost[v], g)
+      KAHAN_ADD(lanes_t, product[v], product_lost[v], g * d)
+    }
+  }
+  const index_t place = job.number * channels;
+  FOR_EACH_VECTOR {
+    store_statistics(POINTER(sums) + place, CHANNEL(v), COUNT(v), sum[v]);
+    store_statistics(POINTER(products) + place, CHANNEL(v), COUNT(v), product[v]);
+  }
+}
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_lines(
+    PARAMETERS,
+    TENSOR(storage_t, out),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(compute_t, mean),
+    CONST_TENSOR(compute_t, inverse_deviation),
+    CONST_TENSOR(param_t, weight),
+    CONST_TENSOR(param_t, bias)) {
+  JOB
+  lanes_t center[VECTORS];
+  lanes_t scale[VECTORS];
+  lanes_t shift[VECTORS];
+  FOR_EACH_VECTOR {
+    center[v] = LOAD_STATISTICS(mean, v);
+    scale[v] = LOAD_STATISTICS(inverse_deviation, v);
+    if (weight_memory) scale[v] *= LOAD_PARAMS(weight, v);
+    shift[v] = bias_memory ? LOAD_PARAMS(bias, v) : (lanes_t)0;
+  }
+  for (index_t p = job.first; p < job.end; ++p) {
+    const global storage_t *x = PIXEL(self, 1, p);
+    global storage_t *y = PIXEL(out, 0, p);
+    FOR_EACH_VECTOR STORE_VECTOR(
+        y, 0, v, (LOAD_VECTOR(x, 1, v) - center[v]) * scale[v] + shift[v]);
+  }
+}
+
+// grad_input: scaled grad_output less what changes with the statistics, which
+// evaluation has not.
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_backward_lines(
+    PARAMETERS,
+    TENSOR(storage_t, grad_input),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(storage_t, grad_output),
+    CONST_TENSOR(compute_t, mean),
+    CONST_TENSOR(compute_t, inverse_deviation),
+    CONST_TENSOR(compute_t, shifts),
+    CONST_TENSOR(compute_t, slopes),
+    CONST_TENSOR(param_t, weight)) {
+  JOB
+  lanes_t scale[VECTORS];
+  FOR_EACH_VECTOR {
+    scale[v] = LOAD_STATISTICS(inverse_deviation, v);
+    if (weight_memory) scale[v] *= LOAD_PARAMS(weight, v);
+  }
+#if TRAIN
+  lanes_t center[VECTORS];
+  lanes_t shift[VECTORS];
+  lanes_t slope[VECTORS];
+  FOR_EACH_VECTOR {
+    center[v] = LOAD_STATISTICS(mean, v);
+    shift[v] = LOAD_STATISTICS(shifts, v);
+    slope[v] = LOAD_STATISTICS(slopes, v);
+  }
+#endif
+  for (index_t p = job.first; p < job.end; ++p) {
+    const global storage_t *grad = PIXEL(grad_output, 2, p);
+    global storage_t *result = PIXEL(grad_input, 0, p);
+#if TRAIN
+    const global storage_t *x = PIXEL(self, 1, p);
+    FOR_EACH_VECTOR STORE_VECTOR(
+        result,
+        0,
+        v,
+        LOAD_VECTOR(grad, 2, v) * scale[v] - shift[v] -
+            (LOAD_VECTOR(x, 1, v) - center[v]) * slope[v]);
+#else
+    FOR_EACH_VECTOR STORE_VECTOR(result, 0, v, LOAD_VECTOR(grad, 2, v) * scale[v]);
+#endif
+  }
+}
