@@ -1,11 +1,10 @@
 #include "pointwise.h"
 
+#include "../common/kernel_table.h"
 #include "../common/kernel_text.h"
 
 #include <algorithm>
 #include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
 
 namespace torch_opencl::ops {
 namespace {
@@ -38,19 +37,16 @@ struct Key {
   std::array<uint8_t, kMaxOperands> inner;
 
   bool operator==(const Key&) const = default;
-};
-
-struct KeyHash {
-  size_t operator()(const Key& key) const {
-    size_t hash = std::hash<const void*>()(key.op);
+  size_t hash() const {
+    size_t hash = std::hash<const void*>()(op);
     const auto mix = [&hash](size_t value) {
       hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
     };
-    mix(static_cast<size_t>(key.compute) |
-        static_cast<size_t>(key.layout) << 8 | size_t(key.operands) << 16 |
-        size_t(key.dimensions) << 24 | size_t(key.host_operands) << 32);
-    for (int i = 0; i < key.operands; ++i) {
-      mix(static_cast<size_t>(key.dtypes[i]) | size_t(key.inner[i]) << 8);
+    mix(static_cast<size_t>(compute) | static_cast<size_t>(layout) << 8 |
+        size_t(operands) << 16 | size_t(dimensions) << 24 |
+        size_t(host_operands) << 32);
+    for (int i = 0; i < operands; ++i) {
+      mix(static_cast<size_t>(dtypes[i]) | size_t(inner[i]) << 8);
     }
     return hash ^ (hash >> 29);
   }
@@ -191,24 +187,11 @@ std::string kernel_text(const Key& key) {
 }
 
 runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
-  using Table = std::unordered_map<Key, runtime::Kernel*, KeyHash>;
-  static auto* tables = new std::unordered_map<int, Table>();
-  static auto* mutex = new std::shared_mutex();
-  {
-    const std::shared_lock lock(*mutex);
-    const auto table = tables->find(device.index());
-    if (table != tables->end()) {
-      const auto found = table->second.find(key);
-      if (found != table->second.end()) {
-        return *found->second;
-      }
-    }
-  }
-  runtime::Kernel& kernel = device.programs().get_generated(
-      key.op->name, kernel_text(key), "pointwise");
-  const std::unique_lock lock(*mutex);
-  (*tables)[device.index()][key] = &kernel;
-  return kernel;
+  static auto* table = new KernelTable<Key>();
+  return table->find(device, key, [&]() -> runtime::Kernel& {
+    return device.programs().get_generated(
+        key.op->name, kernel_text(key), "pointwise");
+  });
 }
 
 // The dtype arithmetic is done in. An iterator that was not asked to promote

@@ -1,6 +1,7 @@
 #include "reduction.h"
 
 #include "../../cpp/aten/factories.h"
+#include "../common/kernel_table.h"
 #include "kernel.h"
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +9,6 @@
 #include <algorithm>
 #include <mutex>
 #include <numeric>
-#include <shared_mutex>
-#include <unordered_map>
 
 namespace torch_opencl::ops {
 namespace {
@@ -94,33 +93,16 @@ ReductionLayout choose_layout(const Problem& problem,
                               : ReductionLayout::kInner;
 }
 
-// `name` is "reduce" or "merge".
 runtime::Kernel& find_kernel(runtime::Device& device,
                              const ReductionKey& key,
-                             const char* name) {
-  struct Hash {
-    size_t operator()(const ReductionKey& key) const { return key.hash(); }
-  };
-  using Table = std::unordered_map<ReductionKey, runtime::Kernel*, Hash>;
-  static auto* tables = new std::unordered_map<int, std::array<Table, 2>>();
-  static auto* mutex = new std::shared_mutex();
-  const bool is_merge = *name == 'm';
-  {
-    const std::shared_lock lock(*mutex);
-    const auto found_tables = tables->find(device.index());
-    if (found_tables != tables->end()) {
-      const Table& table = found_tables->second[is_merge];
-      const auto found = table.find(key);
-      if (found != table.end()) {
-        return *found->second;
-      }
-    }
-  }
-  runtime::Kernel& kernel = device.programs().get_generated(
-      key.op->name, is_merge ? merge_text(key) : reduce_text(key), name);
-  const std::unique_lock lock(*mutex);
-  (*tables)[device.index()][is_merge][key] = &kernel;
-  return kernel;
+                             bool is_merge) {
+  static auto* tables = new std::array<KernelTable<ReductionKey>, 2>();
+  return (*tables)[is_merge].find(device, key, [&]() -> runtime::Kernel& {
+    return device.programs().get_generated(
+        key.op->name,
+        is_merge ? merge_text(key) : reduce_text(key),
+        is_merge ? "merge" : "reduce");
+  });
 }
 
 class Launcher {
@@ -150,7 +132,7 @@ class Launcher {
     }
     const BufferView view = arg(partials);
     {
-      runtime::Kernel& kernel = find_kernel(queue_.device(), key_, "reduce");
+      runtime::Kernel& kernel = find_kernel(queue_.device(), key_, false);
       const std::lock_guard lock(kernel.mutex);
       ArgumentBinder arguments(kernel);
       bind_outputs(arguments, view);
@@ -158,7 +140,7 @@ class Launcher {
       queue_.launch(kernel, work_);
     }
     if (splits_ > 1) {
-      runtime::Kernel& kernel = find_kernel(queue_.device(), key_, "merge");
+      runtime::Kernel& kernel = find_kernel(queue_.device(), key_, true);
       const std::lock_guard lock(kernel.mutex);
       ArgumentBinder arguments(kernel);
       bind_outputs(arguments, view);
