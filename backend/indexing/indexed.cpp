@@ -1,9 +1,11 @@
 #include "indexed.h"
 
+#include "../common/kernel_table.h"
 #include "../common/kernel_text.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
+#include <c10/util/SmallVector.h>
 
 #include <numeric>
 
@@ -37,8 +39,32 @@ DType mover_of(at::ScalarType type, Indexed mode) {
 
 // Dimensions that work-items share out, then those one work-item walks.
 struct Order {
-  std::vector<int> dimensions;
+  c10::SmallVector<int, kMaxDimensions> dimensions;
   int parallel;
+};
+
+// What the text of a kernel depends on.
+struct Key {
+  DType dtype;
+  Indexed mode;
+  int dimensions;
+  int parallel;
+  int indices;
+  bool is_large;
+
+  bool operator==(const Key&) const = default;
+  size_t hash() const {
+    size_t hash = 0;
+    for (const int field : {static_cast<int>(dtype),
+                            static_cast<int>(mode),
+                            dimensions,
+                            parallel,
+                            indices,
+                            int{is_large}}) {
+      hash = hash * 31 + field;
+    }
+    return hash;
+  }
 };
 
 Order order_of(const at::TensorIteratorBase& iter, Indexed mode) {
@@ -57,14 +83,12 @@ Order order_of(const at::TensorIteratorBase& iter, Indexed mode) {
   return order;
 }
 
-std::string kernel_text(
-    DType dtype, Indexed mode, const Order& order, int indices, bool is_large) {
-  const int dimensions = static_cast<int>(order.dimensions.size());
-  std::string text = preamble(dtype, false);
-  text += is_large ? "typedef long index_t;\ntypedef ulong count_t;\n"
-                     "typedef long16 dims_t;\n"
-                   : "typedef int index_t;\ntypedef uint count_t;\n"
-                     "typedef int16 dims_t;\n";
+std::string kernel_text(const Key& key) {
+  std::string text = preamble(key.dtype, false);
+  text += key.is_large ? "typedef long index_t;\ntypedef ulong count_t;\n"
+                         "typedef long16 dims_t;\n"
+                       : "typedef int index_t;\ntypedef uint count_t;\n"
+                         "typedef int16 dims_t;\n";
   text += "kernel __attribute__((reqd_work_group_size(" +
           std::to_string(kGroupSize) +
           ", 1, 1)))\nvoid indexed(TENSOR(storage_t, target), "
@@ -73,7 +97,7 @@ std::string kernel_text(
           "const count_t items, const count_t steps, const compute_t alpha";
   std::vector<Walk> walks = {{"target_at", "target_strides"},
                              {"source_at", "source_strides"}};
-  for (int k = 0; k < indices; ++k) {
+  for (int k = 0; k < key.indices; ++k) {
     const std::string n = std::to_string(k);
     text += ", CONST_TENSOR(long, index" + n + "), const dims_t index" + n +
             "_strides, const long size" + n + ", const long stride" + n;
@@ -83,11 +107,11 @@ std::string kernel_text(
       ") {\nif (get_global_id(0) >= items) return;\n"
       "for (count_t step = 0; step < steps; ++step) {\n"
       "count_t linear = get_global_id(0);\n" +
-      offsets_text(walks, "sizes", 0, order.parallel);
-  if (order.parallel < dimensions) {
+      offsets_text(walks, "sizes", 0, key.parallel);
+  if (key.parallel < key.dimensions) {
     // The walked dimensions add to the same offsets.
     text += "{\nlinear = step;\n";
-    for (int d = order.parallel; d < dimensions; ++d) {
+    for (int d = key.parallel; d < key.dimensions; ++d) {
       const std::string size = "(count_t)sizes" + component(d);
       text += "{\nconst index_t at = linear % " + size +
               ";\nlinear /= " + size + ";\n";
@@ -99,26 +123,35 @@ std::string kernel_text(
     text += "}\n";
   }
   text += "long indexed_at = 0;\nint inside = 1;\n";
-  for (int k = 0; k < indices; ++k) {
+  for (int k = 0; k < key.indices; ++k) {
     const std::string n = std::to_string(k);
     text += "{\nlong i = POINTER(index" + n + ")[index" + n +
             "_at];\ni += i < 0 ? size" + n +
             " : 0;\ninside = inside && i >= 0 && i < size" + n +
             ";\nindexed_at += i * stride" + n + ";\n}\n";
   }
-  if (mode == Indexed::kGet) {
+  if (key.mode == Indexed::kGet) {
     text +=
         "STORE(POINTER(target), target_at, inside ? LOAD(POINTER(source), "
         "source_at + indexed_at) : 0);\n";
   } else {
     const std::string place = "POINTER(target), target_at + indexed_at";
     const std::string value = "LOAD(POINTER(source), source_at)";
-    text += "if (inside) STORE(" + place + ", " +
-            (mode == Indexed::kAdd ? "LOAD(" + place + ") + alpha * " + value
+    text +=
+        "if (inside) STORE(" + place + ", " +
+        (key.mode == Indexed::kAdd ? "LOAD(" + place + ") + alpha * " + value
                                    : value) +
-            ");\n";
+        ");\n";
   }
   return text + "}\n}\n";
+}
+
+runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
+  static auto* table = new KernelTable<Key>();
+  return table->find(device, key, [&]() -> runtime::Kernel& {
+    return device.programs().get_generated(
+        "indexed", kernel_text(key), "indexed");
+  });
 }
 
 using LongDimensions = std::array<int64_t, kMaxDimensions>;
@@ -150,8 +183,14 @@ void launch_indexed(at::TensorIteratorBase& iter,
     (static_cast<int>(d) < order.parallel ? items : steps) *= size;
   }
   runtime::Queue& queue = queue_of(iter.tensor_base(0));
-  runtime::Kernel& kernel = queue.device().programs().get_generated(
-      "indexed", kernel_text(dtype, mode, order, indices, is_large), "indexed");
+  runtime::Kernel& kernel =
+      find_kernel(queue.device(),
+                  {dtype,
+                   mode,
+                   static_cast<int>(order.dimensions.size()),
+                   order.parallel,
+                   indices,
+                   is_large});
   const std::lock_guard lock(kernel.mutex);
   ArgumentBinder arguments(kernel);
   const auto bind_strides = [&](int operand, int64_t element) {
