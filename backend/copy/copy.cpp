@@ -124,13 +124,20 @@ void copy_to_device(const Tensor& destination,
     return;
   }
   const runtime::Location to = location_of(destination);
+  runtime::Queue& queue = queue_of(destination);
+  if (destination.nbytes() <= runtime::Queue::kMaxTakenBytes) {
+    queue.write_taken(to.memory,
+                      to.byte_offset,
+                      source.const_data_ptr(),
+                      destination.nbytes());
+    return;
+  }
   const bool is_asynchronous = non_blocking && source.is_pinned();
-  queue_of(destination)
-      .write(to.memory,
-             to.byte_offset,
-             source.const_data_ptr(),
-             destination.nbytes(),
-             !is_asynchronous);
+  queue.write(to.memory,
+              to.byte_offset,
+              source.const_data_ptr(),
+              destination.nbytes(),
+              !is_asynchronous);
   if (is_asynchronous) {
     guard_host_memory(source, destination);
   }

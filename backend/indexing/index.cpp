@@ -7,6 +7,7 @@
 #include <ATen/native/IndexKernel.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
+#include <ATen/native/TensorAdvancedIndexingUtils.h>
 #include <ATen/ops/_index_put_impl_native.h>
 #include <ATen/ops/_index_put_impl_ops.h>
 #include <ATen/ops/embedding_dense_backward_ops.h>
@@ -50,6 +51,24 @@ void index_put_kernel(at::TensorIterator& iter,
                       IntArrayRef strides,
                       bool accumulate) {
   indexed(iter, accumulate ? Indexed::kAdd : Indexed::kPut, sizes, strides);
+}
+
+// tensor[mask] = number. ATen knows this way for numbers on the CPU only, and
+// the other one waits for the number of places.
+Tensor& index_put_impl(Tensor& self,
+                       const c10::List<std::optional<Tensor>>& indices,
+                       const Tensor& value,
+                       bool accumulate,
+                       bool unsafe) {
+  if (!accumulate && value.numel() == 1 && value.is_privateuseone() &&
+      value.scalar_type() == self.scalar_type()) {
+    const auto [is_mask, mask] = at::native::canDispatchToMaskedFill(
+        self, indices, at::empty({1}, value.options().device(at::kCPU)));
+    if (is_mask && mask.scalar_type() == at::kBool) {
+      return self.masked_fill_(mask, value.reshape({}));
+    }
+  }
+  return at::native::_index_put_impl_(self, indices, value, accumulate, unsafe);
 }
 
 // `index` repeated over the other dimensions of a tensor of these sizes.
@@ -296,8 +315,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<index_add_out, at::_ops::index_add_out>(m);
   structured<index_copy_out, at::_ops::index_copy_out>(m);
   m.impl("_index_put_impl_",
-         &WithFallback<at::_ops::_index_put_impl_,
-                       &at::native::_index_put_impl_>::call);
+         &WithFallback<at::_ops::_index_put_impl_, &index_put_impl>::call);
   m.impl("index_select",
          &WithFallback<at::_ops::index_select, &index_select>::call);
   m.impl("index_select.out",

@@ -97,13 +97,14 @@ Tensor repeat_interleave(const Tensor& repeats,
                 "allocated size does not match required size");
     return at::empty({0}, repeats.options());
   }
-  TORCH_CHECK(repeats.min().item<int64_t>() >= 0,
-              "repeats can not be negative");
   const Tensor ends = repeats.cumsum(0);
-  const int64_t total = ends[-1].item<int64_t>();
-  TORCH_CHECK(!output_size.has_value() || *output_size == total,
-              "allocated size does not match required size");
-  const Tensor places = at::arange(total, ends.options());
+  // output_size is there to spare the wait; it is then taken at its word.
+  if (!output_size.has_value()) {
+    TORCH_CHECK(repeats.min().item<int64_t>() >= 0,
+                "repeats can not be negative");
+    output_size = ends[-1].item<int64_t>();
+  }
+  const Tensor places = at::arange(*output_size, ends.options());
   return at::searchsorted(ends, places, false, /*right=*/true)
       .to(repeats.scalar_type());
 }

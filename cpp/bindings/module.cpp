@@ -161,10 +161,18 @@ config_entries() {
   return result;
 }
 
-// Counters of the current stream, for tests of asynchrony.
-std::pair<int64_t, int64_t> queue_counts(int device_index) {
-  const runtime::Queue& queue = device::current_queue(device_index);
-  return {queue.launch_count(), queue.wait_count()};
+py::dict wait_stats() {
+  const auto statistics = runtime::wait_statistics();
+  py::dict result;
+  result["clFinish"] = statistics.finishes;
+  result["clWaitForEvents"] = statistics.events;
+  result["blocking transfers"] = statistics.transfers;
+  return result;
+}
+
+// Kernels launched on the current stream.
+int64_t launch_count(int device_index) {
+  return device::current_queue(device_index).launch_count();
 }
 
 // Times of what was enqueued since _start_profiling; the caller has waited.
@@ -186,6 +194,8 @@ void bind_profiler(py::module_& m) {
   m.def("_start_profiling",
         wrap_pybind_function([] { runtime::Profiler::instance().start(); }));
   m.def("_stop_profiling", wrap_pybind_function(&stop_profiling));
+  m.def("_time_enqueues", &runtime::EnqueueTimer::set_active);
+  m.def("_enqueue_nanoseconds", &runtime::EnqueueTimer::take);
   m.def("_profiled_count", wrap_pybind_function([] {
           return runtime::Profiler::instance().count();
         }));
@@ -216,7 +226,8 @@ void bind_devices(py::module_& m) {
         }));
   m.def("_default_generator", wrap_pybind_function(&default_generator));
   m.def("_program_cache_stats", wrap_pybind_function(&program_cache_stats));
-  m.def("_queue_counts", wrap_pybind_function(&queue_counts));
+  m.def("_launch_count", wrap_pybind_function(&launch_count));
+  m.def("_wait_stats", &wait_stats);
   m.def("_cpu_on_purpose", &aten::cpu_on_purpose);
   m.def("_fallback_stats", &aten::fallback_stats);
   m.def("_reset_fallback_stats", &aten::reset_fallback_stats);

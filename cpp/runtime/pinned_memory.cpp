@@ -40,16 +40,7 @@ void* allocate_pinned(int device_index, size_t bytes) {
                            &code);
   void* host = nullptr;
   if (code == CL_SUCCESS) {
-    host = api().clEnqueueMapBuffer(default_queue.handle(),
-                                    memory,
-                                    CL_TRUE,
-                                    CL_MAP_READ | CL_MAP_WRITE,
-                                    0,
-                                    bytes,
-                                    0,
-                                    nullptr,
-                                    nullptr,
-                                    &code);
+    host = default_queue.map(memory, bytes, code);
     if (code != CL_SUCCESS) {
       api().clReleaseMemObject(memory);
     }

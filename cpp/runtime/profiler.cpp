@@ -2,10 +2,20 @@
 
 #include "error.h"
 
+#include <chrono>
 #include <utility>
 
 namespace torch_opencl::runtime {
 namespace {
+
+std::atomic<bool> times_enqueues{false};
+std::atomic<int64_t> enqueue_nanoseconds{0};
+
+int64_t now() {
+  return std::chrono::nanoseconds(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 uint64_t time_of(cl_event event, cl_profiling_info what) {
   cl_ulong time = 0;
@@ -69,6 +79,26 @@ void Profiler::add(cl_event event, const CommandTime& command) {
     return;
   }
   pending_.push_back({event, command});
+}
+
+EnqueueTimer::EnqueueTimer() {
+  if (times_enqueues.load(std::memory_order_relaxed)) [[unlikely]] {
+    start_ = now();
+  }
+}
+
+EnqueueTimer::~EnqueueTimer() {
+  if (start_ != 0) [[unlikely]] {
+    enqueue_nanoseconds += now() - start_;
+  }
+}
+
+void EnqueueTimer::set_active(bool active) {
+  times_enqueues = active;
+}
+
+int64_t EnqueueTimer::take() {
+  return enqueue_nanoseconds.exchange(0);
 }
 
 }  // namespace torch_opencl::runtime

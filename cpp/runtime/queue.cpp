@@ -4,6 +4,8 @@
 #include "error.h"
 #include "profiler.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -11,6 +13,21 @@
 #include <vector>
 
 namespace torch_opencl::runtime {
+
+namespace {
+
+struct Waits {
+  std::atomic<int64_t> finishes{0};
+  std::atomic<int64_t> events{0};
+  std::atomic<int64_t> transfers{0};
+};
+Waits waits;
+
+}  // namespace
+
+WaitStatistics wait_statistics() {
+  return {waits.finishes.load(), waits.events.load(), waits.transfers.load()};
+}
 
 Event::Event(Event&& other) noexcept
     : handle_(std::exchange(other.handle_, nullptr)) {}
@@ -40,6 +57,7 @@ bool Event::query() const {
 }
 
 void Event::synchronize() const {
+  ++waits.events;
   OPENCL_CHECK(api().clWaitForEvents(1, &handle_));
 }
 
@@ -94,7 +112,7 @@ void Queue::throw_failed(int code, const char* call) {
 void Queue::bound_pending() {
   const std::lock_guard lock(pending_mutex_);
   std::swap(pending_[0], pending_[1]);
-  if (pending_[1]) {
+  if (pending_[1] && !pending_[1].query()) {
     pending_[1].synchronize();
   }
   pending_[1] = record();
@@ -113,15 +131,18 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
     bound_pending();
   }
   ProfiledCommand profiled;
-  const cl_int code = api().clEnqueueNDRangeKernel(handle_,
-                                                   kernel.handle,
-                                                   range.dimensions,
-                                                   nullptr,
-                                                   range.global.data(),
-                                                   range.local.data(),
-                                                   0,
-                                                   nullptr,
-                                                   profiled.event());
+  const cl_int code = [&] {
+    const EnqueueTimer timer;
+    return api().clEnqueueNDRangeKernel(handle_,
+                                        kernel.handle,
+                                        range.dimensions,
+                                        nullptr,
+                                        range.global.data(),
+                                        range.local.data(),
+                                        0,
+                                        nullptr,
+                                        profiled.event());
+  }();
   if (code != CL_SUCCESS) [[unlikely]] {
     throw_failed(code, "clEnqueueNDRangeKernel");
   }
@@ -155,15 +176,18 @@ void Queue::copy(cl_mem source,
     return;
   }
   ProfiledCommand profiled;
-  const cl_int code = api().clEnqueueCopyBuffer(handle_,
-                                                source,
-                                                destination,
-                                                source_offset,
-                                                destination_offset,
-                                                bytes,
-                                                0,
-                                                nullptr,
-                                                profiled.event());
+  const cl_int code = [&] {
+    const EnqueueTimer timer;
+    return api().clEnqueueCopyBuffer(handle_,
+                                     source,
+                                     destination,
+                                     source_offset,
+                                     destination_offset,
+                                     bytes,
+                                     0,
+                                     nullptr,
+                                     profiled.event());
+  }();
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueCopyBuffer");
   }
@@ -183,15 +207,18 @@ void Queue::fill(cl_mem memory,
     return;
   }
   ProfiledCommand profiled;
-  const cl_int code = api().clEnqueueFillBuffer(handle_,
-                                                memory,
-                                                pattern,
-                                                pattern_bytes,
-                                                offset,
-                                                bytes,
-                                                0,
-                                                nullptr,
-                                                profiled.event());
+  const cl_int code = [&] {
+    const EnqueueTimer timer;
+    return api().clEnqueueFillBuffer(handle_,
+                                     memory,
+                                     pattern,
+                                     pattern_bytes,
+                                     offset,
+                                     bytes,
+                                     0,
+                                     nullptr,
+                                     profiled.event());
+  }();
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueFillBuffer");
   }
@@ -207,7 +234,7 @@ void Queue::read(
   if (memory == nullptr || bytes == 0) {
     return;
   }
-  wait_count_ += blocking ? 1 : 0;
+  waits.transfers += blocking ? 1 : 0;
   ProfiledCommand profiled;
   const cl_int code = api().clEnqueueReadBuffer(handle_,
                                                 memory,
@@ -236,7 +263,7 @@ void Queue::write(cl_mem memory,
   if (memory == nullptr || bytes == 0) {
     return;
   }
-  wait_count_ += blocking ? 1 : 0;
+  waits.transfers += blocking ? 1 : 0;
   ProfiledCommand profiled;
   const cl_int code = api().clEnqueueWriteBuffer(handle_,
                                                  memory,
@@ -255,6 +282,39 @@ void Queue::write(cl_mem memory,
                 .stream_id = stream_id_,
                 .bytes = bytes});
   ++enqueue_count_;
+}
+
+void Queue::write_taken(cl_mem memory,
+                        size_t offset,
+                        const void* host,
+                        size_t bytes) {
+  // A fill takes its pattern with it. A pattern's size is a power of two and
+  // divides the offset.
+  const auto* from = static_cast<const unsigned char*>(host);
+  while (bytes > 0) {
+    size_t piece = std::min(std::bit_floor(bytes), kMaxTakenBytes);
+    while (offset % piece != 0) {
+      piece /= 2;
+    }
+    fill(memory, from, piece, offset, piece);
+    from += piece;
+    offset += piece;
+    bytes -= piece;
+  }
+}
+
+void* Queue::map(cl_mem memory, size_t bytes, cl_int& code) {
+  ++waits.transfers;
+  return api().clEnqueueMapBuffer(handle_,
+                                  memory,
+                                  CL_TRUE,
+                                  CL_MAP_READ | CL_MAP_WRITE,
+                                  0,
+                                  bytes,
+                                  0,
+                                  nullptr,
+                                  nullptr,
+                                  &code);
 }
 
 Event Queue::record() {
@@ -308,7 +368,7 @@ void Queue::flush() {
 }
 
 void Queue::synchronize() {
-  ++wait_count_;
+  ++waits.finishes;
   const int64_t count = enqueue_count_.load();
   const cl_int code = api().clFinish(handle_);
   if (code != CL_SUCCESS) {

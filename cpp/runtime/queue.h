@@ -21,6 +21,14 @@ struct BufferView {
   int device_index = -1;
 };
 
+// Calls in which the host waited for a device, since the start of the process.
+struct WaitStatistics {
+  int64_t finishes = 0;   // clFinish
+  int64_t events = 0;     // clWaitForEvents
+  int64_t transfers = 0;  // blocking reads, writes and maps
+};
+WaitStatistics wait_statistics();
+
 struct NDRange {
   uint32_t dimensions = 1;
   std::array<size_t, 3> global = {1, 1, 1};
@@ -79,6 +87,14 @@ class Queue {
              const void* host,
              size_t bytes,
              bool blocking);
+  // Writes without waiting and without keeping `host`: up to kMaxTakenBytes.
+  static constexpr size_t kMaxTakenBytes = 128;
+  void write_taken(cl_mem memory,
+                   size_t offset,
+                   const void* host,
+                   size_t bytes);
+  // Waits; returns null with the error in `code`.
+  void* map(cl_mem memory, size_t bytes, cl_int& code);
 
   Event record();                 // a marker after everything enqueued so far
   void wait(const Event& event);  // later commands wait for the event
@@ -88,9 +104,8 @@ class Queue {
   // launched last.
   void synchronize();
 
-  // Commands enqueued since creation, and host waits: for tests of asynchrony.
+  // Kernels enqueued since creation.
   int64_t launch_count() const { return launch_count_.load(); }
-  int64_t wait_count() const { return wait_count_.load(); }
 
  private:
   Event enqueue_marker();
@@ -100,7 +115,6 @@ class Queue {
   int64_t stream_id_;
   cl_command_queue handle_ = nullptr;
   std::atomic<int64_t> launch_count_{0};
-  std::atomic<int64_t> wait_count_{0};
   std::atomic<int64_t> enqueue_count_{0};   // commands of every kind
   std::atomic<int64_t> finished_count_{0};  // of them when last waited for
   // A driver may take a moment to complete even a marker in an idle queue, so

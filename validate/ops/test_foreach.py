@@ -48,9 +48,9 @@ def _lists(device, dtype):
 
 
 def _launches(device, function) -> int:
-    before = torch_opencl._C._queue_counts(device.index)[0]
+    before = torch_opencl._C._launch_count(device.index)
     function()
-    return torch_opencl._C._queue_counts(device.index)[0] - before
+    return torch_opencl._C._launch_count(device.index) - before
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -124,6 +124,7 @@ __all__ = [
     "stream",
     "streams",
     "synchronize",
+    "wait_stats",
 ]
 
 
@@ -156,3 +157,17 @@ def program_cache_stats(device=None) -> dict[str, float]:
     from .devices import _device_index
 
     return _C._program_cache_stats(_device_index(device))
+
+
+def wait_stats() -> dict[str, int]:
+    """How often the host has waited for a device since the process started.
+
+    A step of training waits for nothing but what it brings to the host
+    (``.item()``, ``.cpu()``, printing) or copies from pageable memory, so the
+    difference around a step tells whether something else is hidden in it.
+
+    Returns:
+        Calls of ``clFinish``, of ``clWaitForEvents``, and ``blocking
+        transfers``: reads, writes and maps that return when they are done.
+    """
+    return dict(_C._wait_stats())
