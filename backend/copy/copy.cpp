@@ -5,6 +5,7 @@
 #include "../../cpp/runtime/caching_allocator.h"
 #include "../pointwise/pointwise.h"
 #include "ops.h"
+#include "transpose.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
@@ -98,7 +99,9 @@ void copy_on_device(const Tensor& destination, const Tensor& source) {
                   .check_all_same_dtype(false)
                   .check_all_same_device(true)
                   .build();
-  pointwise(iter, kCopy, {});
+  if (!copy_transposed(iter)) {
+    pointwise(iter, kCopy, {});
+  }
 }
 
 // Keeps pinned memory from being reused while the device works on it.

@@ -16,6 +16,7 @@ constexpr size_t kGroupSize = 256;
 // Elements of a contiguous chunk, or of a row, that one work-item loops over.
 constexpr int64_t kMinChunk = 1024;
 constexpr int64_t kMaxChunk = 16384;
+constexpr int32_t kShortRun = 16;
 
 enum class Layout : uint8_t {
   kItems,          // contiguous, one element a work-item
@@ -251,6 +252,26 @@ Operands describe(const at::TensorIteratorBase& iter) {
   return operands;
 }
 
+// Runs of few elements cost more than they hold: a longer dimension becomes the
+// innermost. The ones it passes follow at once, so that their lines of memory
+// are still in the caches.
+void lengthen_runs(Operands& operands, int dimensions) {
+  int longest = 0;
+  for (int d = 1; d < dimensions && operands.sizes[longest] < kShortRun; ++d) {
+    if (operands.sizes[d] > operands.sizes[longest]) {
+      longest = d;
+    }
+  }
+  const auto front = [longest](Dimensions& values) {
+    std::rotate(
+        values.begin(), values.begin() + longest, values.begin() + longest + 1);
+  };
+  front(operands.sizes);
+  for (Dimensions& strides : operands.strides) {
+    front(strides);
+  }
+}
+
 void launch_pointwise(at::TensorIteratorBase& iter,
                       const PointwiseOp& op,
                       c10::ArrayRef<at::Scalar> scalars) {
@@ -265,7 +286,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   const at::TensorBase& out = iter.tensor_base(0);
   runtime::Queue& queue = queue_of(out);
   const runtime::DeviceInfo& info = queue.device().info();
-  const Operands operands = describe(iter);
+  Operands operands = describe(iter);
 
   Key key{};
   key.op = &op;
@@ -274,6 +295,9 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   key.operands = static_cast<uint8_t>(iter.ntensors());
   if (is_strided(key.layout)) {
     key.dimensions = static_cast<uint8_t>(iter.ndim());
+  }
+  if (key.layout == Layout::kStridedChunks) {
+    lengthen_runs(operands, iter.ndim());
   }
   for (int i = 0; i < key.operands; ++i) {
     key.dtypes[i] = dtype_of(iter.dtype(i));

@@ -292,3 +292,27 @@ def test_more_than_2_31_elements(device):
     assert large[2**31 - 2 :].tolist() == [1, 3, 3, 1, 1, 1, 7]
     assert large.sum(dtype=torch.uint8).item() == (count + 4 + 6) % 256
     assert large.add_(1)[2**31 - 2 :].tolist() == [2, 4, 4, 2, 2, 2, 8]
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float32", "float16")])
+@pytest.mark.parametrize("size", [(16, 16), (70, 300), (130, 33), (3, 17, 20, 31)])
+def test_transposing_copies(device, size, dtypes):
+    source = torch.randn(size).to(getattr(torch, dtypes[0]))
+    moved = source.to(device)
+    for tensor, expected in (
+        (moved.transpose(-1, -2), source.transpose(-1, -2)),
+        (moved.transpose(0, 1), source.transpose(0, 1)),
+        (moved.movedim(0, -1), source.movedim(0, -1)),
+    ):
+        wanted = getattr(torch, dtypes[1])
+        copy = torch.empty(expected.shape, dtype=wanted, device=device).copy_(tensor)
+        assert torch.equal(copy.cpu(), expected.to(wanted).contiguous())
+
+
+def test_every_half_widens_exactly(device):
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int16)
+    halves = bits.view(torch.float16)
+    found = halves.to(device).float().cpu()
+    assert torch.equal(found.nan_to_num(7.0), halves.float().nan_to_num(7.0))
+    assert torch.equal(found.isnan(), halves.isnan())
+    assert torch.equal(found.signbit(), halves.signbit())

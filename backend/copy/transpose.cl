@@ -1,0 +1,79 @@
+// Copies between layouts whose innermost dimensions differ, on CPUs: dimension 0
+// is dense in the result, dimension 1 in the source. A work-item copies ROWS by
+// `chunk` elements in squares of LANES, each of which is transposed in
+// registers, so that both sides are read and written by whole lines of memory.
+
+#include "types.clh"
+#include "lanes.clh"
+
+#define ROWS 64  // of dimension 0: neighbouring lines of the result
+
+// The host's Problem.
+typedef struct {
+  int rank;
+  int chunk;  // of dimension 1
+  int sizes[8];
+  int out_strides[8];
+  int self_strides[8];
+} problem_t;
+
+#define INTERLEAVE(a, b, s0, s1, s2, s3, s4, s5, s6, s7)                       \
+  (lanes_t)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3, a.s4, b.s4, a.s5, \
+            b.s5, a.s6, b.s6, a.s7, b.s7)
+
+// Each round rotates the bits of an element's place (row, column) by one: after
+// four of them rows and columns have changed places.
+inline void rotate_places(lanes_t *to, const lanes_t *from) {
+#pragma unroll
+  for (int i = 0; i < LANES / 2; ++i) {
+    const lanes_t a = from[i];
+    const lanes_t b = from[i + LANES / 2];
+    to[2 * i] = INTERLEAVE(a, b, s0, s1, s2, s3, s4, s5, s6, s7);
+    to[2 * i + 1] = INTERLEAVE(a, b, s8, s9, sa, sb, sc, sd, se, sf);
+  }
+}
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_transposed(
+    const problem_t problem, TENSOR(out_t, out), CONST_TENSOR(storage_t, self)) {
+  const problem_t *p = &problem;
+  const int row_blocks = (p->sizes[0] + ROWS - 1) / ROWS;
+  const int chunks = (p->sizes[1] + p->chunk - 1) / p->chunk;
+  int rest = (int)get_global_id(0);
+  const int first_row = rest % row_blocks * ROWS;
+  rest /= row_blocks;
+  const int first_column = rest % chunks * p->chunk;
+  rest /= chunks;
+  const global storage_t *x = POINTER(self);
+  global out_t *y = POINTER(out);
+  for (int d = 2; d < p->rank; ++d) {
+    const int place = rest % p->sizes[d];
+    rest /= p->sizes[d];
+    x += place * p->self_strides[d];
+    y += place * p->out_strides[d];
+  }
+  const int end_row = min(first_row + ROWS, p->sizes[0]);
+  const int end_column = min(first_column + p->chunk, p->sizes[1]);
+  const int x_pitch = p->self_strides[0];
+  const int y_pitch = p->out_strides[1];
+  for (int column = first_column; column < end_column; column += LANES)
+    for (int row = first_row; row < end_row; row += LANES) {
+      if (row + LANES <= end_row && column + LANES <= end_column) {
+        lanes_t a[LANES];
+        lanes_t b[LANES];
+#pragma unroll
+        for (int i = 0; i < LANES; ++i)
+          a[i] = CONCAT(load_lanes_, DTYPE)(x + ((row + i) * x_pitch + column));
+        rotate_places(b, a);
+        rotate_places(a, b);
+        rotate_places(b, a);
+        rotate_places(a, b);
+#pragma unroll
+        for (int i = 0; i < LANES; ++i)
+          stream_lanes(y, (column + i) * y_pitch + row, 1, LANES, a[i]);
+        continue;
+      }
+      for (int j = column; j < min(column + LANES, end_column); ++j)
+        for (int i = row; i < min(row + LANES, end_row); ++i)
+          STORE_OUT(y, j * y_pitch + i, LOAD(x, i * x_pitch + j));
+    }
+}
