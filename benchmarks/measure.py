@@ -107,6 +107,7 @@ def interleave(
     *,
     seconds: float,
     rounds: tuple[int, int] = (3, 50),
+    places: dict[str, str] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, list[float]]:
     """Times of a call, by device, one a round.
@@ -115,11 +116,13 @@ def interleave(
         functions: what to call, by device.
         seconds: about how long to measure, all devices together.
         rounds: at least, at most.
+        places: the devices, where ``functions`` has other names.
     """
+    places = places or {name: name for name in functions}
     bursts = {}
     for device, function in functions.items():
         progress(f"{device}: warm-up")
-        bursts[device] = burst_of(function, device)
+        bursts[device] = burst_of(function, places[device])
     times: dict[str, list[float]] = {device: [] for device in functions}
     started = time.perf_counter()
     for number in range(rounds[1]):
@@ -129,7 +132,7 @@ def interleave(
             progress(f"{device}: round {number + 1}")
             if bursts[device] > 1:
                 function()  # the caches and the threads of the others
-            times[device].append(seconds_of(function, device, bursts[device]))
+            times[device].append(seconds_of(function, places[device], bursts[device]))
     return times
 
 

@@ -67,7 +67,7 @@ def _load() -> None:
     for name in ("amp", "memory", "random", "streams"):
         sys.modules[f"torch.opencl.{name}"] = getattr(opencl, name)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
-    from . import _interop, vision
+    from . import _interop, nn, vision  # noqa: F401
 
     _interop.install()
     vision.install()
