@@ -4,6 +4,7 @@
 
 #include <ATen/Dispatch_v2.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -39,9 +40,10 @@ std::string preamble(DType compute, bool math) {
 
 std::string load_text(DType dtype,
                       const std::string& pointer,
-                      const std::string& index) {
-  return std::string("(compute_t)load_") + runtime::dtype_name(dtype) + "(" +
-         pointer + ", " + index + ")";
+                      const std::string& index,
+                      const std::string& type) {
+  return "(" + type + ")load_" + runtime::dtype_name(dtype) + "(" + pointer +
+         ", " + index + ")";
 }
 
 std::string store_text(DType dtype,
@@ -127,6 +129,12 @@ std::string offsets_text(const std::vector<Walk>& walks,
     text += "}\n";
   }
   return text;
+}
+
+std::string literal_options(c10::ArrayRef<DType> dtypes) {
+  const bool has_double =
+      std::find(dtypes.begin(), dtypes.end(), DType::kFloat64) != dtypes.end();
+  return has_double ? "" : "-cl-single-precision-constant";
 }
 
 std::string component(int dimension) {

@@ -5,6 +5,7 @@
 
 #include <ATen/TensorIterator.h>
 #include <c10/core/Scalar.h>
+#include <c10/util/ArrayRef.h>
 
 #include <array>
 #include <string>
@@ -20,7 +21,8 @@ std::string preamble(DType compute, bool math);
 // "(compute_t)load_float16(in0, i)"
 std::string load_text(DType dtype,
                       const std::string& pointer,
-                      const std::string& index);
+                      const std::string& index,
+                      const std::string& type = "compute_t");
 // "store_bool(out0, i, (value) != 0)": the conversions of c10::convert.
 std::string store_text(DType dtype,
                        DType compute,
@@ -62,6 +64,10 @@ std::string offsets_text(const std::vector<Walk>& walks,
                          int dimensions);
 
 bool is_floating(DType dtype);
+
+// Build options for text of users: 0.5 is a float where nothing is float64, so
+// that devices without float64 take it.
+std::string literal_options(c10::ArrayRef<DType> dtypes);
 
 // Binds arguments one after the other; use within a lock on kernel.mutex.
 class ArgumentBinder {

@@ -11,7 +11,6 @@ namespace {
 
 using namespace torch_opencl::aten;
 
-constexpr int kMaxOperands = 8;
 constexpr size_t kGroupSize = 256;
 // Elements of a contiguous chunk, or of a row, that one work-item loops over.
 constexpr int64_t kMinChunk = 1024;
@@ -31,6 +30,7 @@ struct Key {
   DType compute;
   Layout layout;
   uint8_t operands;
+  uint8_t outputs;        // of the operands, which begin with them
   uint8_t dimensions;     // of the strided layouts
   uint8_t host_operands;  // bit i: operand i is passed by value
   std::array<DType, kMaxOperands> dtypes;
@@ -72,22 +72,63 @@ std::string offset_name(int operand) {
   return "offset" + std::to_string(operand);
 }
 
+bool keeps_dtypes(const PointwiseOp& op) {
+  return *op.outputs != '\0';
+}
+
+// Names of all operands: outputs first.
+std::vector<std::string> operand_names(const PointwiseOp& op) {
+  std::vector<std::string> names{"result"};
+  if (keeps_dtypes(op)) {
+    names = split_names(op.outputs);
+  }
+  for (std::string& name : split_names(op.inputs)) {
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// The type of operand i in expressions.
+std::string value_type(const Key& key, int i) {
+  return keeps_dtypes(*key.op)
+             ? std::string("compute_") + runtime::dtype_name(key.dtypes[i])
+             : "compute_t";
+}
+
 // The statements for one element, its operands at `index(i)`.
 template <class Index>
 std::string element_text(const Key& key, const Index& index) {
-  const std::vector<std::string> inputs = split_names(key.op->inputs);
+  const std::vector<std::string> names = operand_names(*key.op);
   std::string text;
-  for (int i = 1; i < key.operands; ++i) {
+  for (int i = key.outputs; i < key.operands; ++i) {
     if (!(key.host_operands >> i & 1)) {
-      text += "const compute_t " + inputs[i - 1] + " = " +
-              load_text(key.dtypes[i], "p" + std::to_string(i), index(i)) +
+      text += "const " + value_type(key, i) + " " + names[i] + " = " +
+              load_text(key.dtypes[i],
+                        "p" + std::to_string(i),
+                        index(i),
+                        value_type(key, i)) +
               ";\n";
     }
   }
-  return text +
-         store_text(
-             key.dtypes[0], key.compute, "p0", index(0), expression_of(key)) +
-         ";\n";
+  if (!keeps_dtypes(*key.op)) {
+    return text +
+           store_text(
+               key.dtypes[0], key.compute, "p0", index(0), expression_of(key)) +
+           ";\n";
+  }
+  for (int i = 0; i < key.outputs; ++i) {
+    text += value_type(key, i) + " " + names[i] + " = 0;\n";
+  }
+  text += std::string("{\n") + expression_of(key) + ";\n}\n";
+  for (int i = 0; i < key.outputs; ++i) {
+    text += store_text(key.dtypes[i],
+                       key.dtypes[i],
+                       "p" + std::to_string(i),
+                       index(i),
+                       names[i]) +
+            ";\n";
+  }
+  return text;
 }
 
 // Every operand's offset of the element (or run) numbered `linear`.
@@ -102,16 +143,17 @@ std::string operand_offsets_text(const Key& key, int first) {
 }
 
 std::string parameters_text(const Key& key) {
-  const std::vector<std::string> inputs = split_names(key.op->inputs);
+  const std::vector<std::string> names = operand_names(*key.op);
   std::string text;
   for (int i = 0; i < key.operands; ++i) {
     const std::string number = std::to_string(i);
     if (key.host_operands >> i & 1) {
-      text += "const compute_t " + inputs[i - 1] + ", ";
+      text += "const " + value_type(key, i) + " " + names[i] + ", ";
       continue;
     }
-    text += std::string(i == 0 ? "TENSOR" : "CONST_TENSOR") + "(storage_" +
-            runtime::dtype_name(key.dtypes[i]) + ", t" + number + "), ";
+    text += std::string(i < key.outputs ? "TENSOR" : "CONST_TENSOR") +
+            "(storage_" + runtime::dtype_name(key.dtypes[i]) + ", t" + number +
+            "), ";
     if (is_strided(key.layout)) {
       text += "const int16 strides" + number + ", ";
     }
@@ -169,6 +211,7 @@ std::string kernel_text(const Key& key) {
   const bool items =
       key.layout == Layout::kItems || key.layout == Layout::kStridedItems;
   text += "typedef int index_t;\ntypedef uint count_t;\n";
+  text += key.op->preamble;
   text += "kernel __attribute__((reqd_work_group_size(" +
           std::to_string(items ? kGroupSize : 1) +
           ", 1, 1)))\nvoid pointwise(" + parameters_text(key);
@@ -179,7 +222,7 @@ std::string kernel_text(const Key& key) {
   for (int i = 0; i < key.operands; ++i) {
     if (!(key.host_operands >> i & 1)) {
       const std::string number = std::to_string(i);
-      text += std::string(i == 0 ? "" : "const ") + "global storage_" +
+      text += std::string(i < key.outputs ? "" : "const ") + "global storage_" +
               runtime::dtype_name(key.dtypes[i]) + " *p" + number +
               " = POINTER(t" + number + ");\n";
     }
@@ -191,7 +234,10 @@ runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
   static auto* table = new KernelTable<Key>();
   return table->find(device, key, [&]() -> runtime::Kernel& {
     return device.programs().get_generated(
-        key.op->name, kernel_text(key), "pointwise");
+        key.op->name,
+        kernel_text(key),
+        "pointwise",
+        keeps_dtypes(*key.op) ? literal_options(key.dtypes) : "");
   });
 }
 
@@ -281,7 +327,14 @@ void launch_pointwise(at::TensorIteratorBase& iter,
               kMaxDimensions,
               " dimensions that do not collapse, got ",
               iter.ndim());
-  const at::ScalarType compute = compute_dtype(iter);
+  TORCH_CHECK(iter.ntensors() <= kMaxOperands,
+              op.name,
+              ": opencl supports up to ",
+              kMaxOperands,
+              " operands, got ",
+              iter.ntensors());
+  const at::ScalarType compute =
+      keeps_dtypes(op) ? compute_type(iter.dtype(0)) : compute_dtype(iter);
   check_dtype(op, compute);
   const at::TensorBase& out = iter.tensor_base(0);
   runtime::Queue& queue = queue_of(out);
@@ -293,6 +346,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   key.compute = dtype_of(compute);
   key.layout = choose_layout(info, operands.contiguous);
   key.operands = static_cast<uint8_t>(iter.ntensors());
+  key.outputs = static_cast<uint8_t>(iter.noutputs());
   if (is_strided(key.layout)) {
     key.dimensions = static_cast<uint8_t>(iter.ndim());
   }
@@ -324,7 +378,9 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   ArgumentBinder arguments(kernel);
   for (int i = 0; i < key.operands; ++i) {
     if (key.host_operands >> i & 1) {
-      arguments.add(scalar_argument(cpu_scalar_value(iter, i), compute));
+      arguments.add(scalar_argument(
+          cpu_scalar_value(iter, i),
+          keeps_dtypes(op) ? compute_type(iter.dtype(i)) : compute));
       continue;
     }
     arguments.add(arg_at(iter.data_ptr(i), iter.dtype(i)));

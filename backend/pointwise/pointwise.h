@@ -24,11 +24,17 @@ struct PointwiseOp {
   const char* scalars;              // names, in argument order
   bool uses_math;                   // calls functions of math.clh
   Dtypes dtypes = Dtypes::kAll;     // of arithmetic; bool is integral
+  // Names of outputs, for kernels of users: `expression` is statements that
+  // assign to them, and operands are not converted to a common dtype.
+  const char* outputs = "";
+  const char* preamble = "";  // stands before the kernel
 };
+
+constexpr int kMaxOperands = 8;
 
 extern const PointwiseOp pointwise_ops[];
 
-// Computes output(0) of the iterator, in any dtypes, strides and sizes.
+// Computes the outputs of the iterator, in any dtypes, strides and sizes.
 // 0-dim CPU operands are passed by value.
 void pointwise(at::TensorIteratorBase& iter,
                const PointwiseOp& op,

@@ -8,20 +8,27 @@ using runtime::dtype_name;
 
 size_t ReductionKey::hash() const {
   size_t value = std::hash<const void*>()(op);
+  const auto mix = [&value](size_t field) {
+    value = (value ^ field) * 0x9E3779B97F4A7C15ull;
+    value ^= value >> 29;
+  };
   for (const size_t field : {size_t(compute),
-                             size_t(input),
-                             size_t(outputs[0]),
-                             size_t(outputs[1]),
+                             size_t(input_count),
                              size_t(output_count),
                              size_t(kept),
                              size_t(reduced),
                              size_t(is_large),
-                             size_t(is_unit),
+                             size_t(units),
                              size_t(is_split),
                              size_t(is_vector),
                              size_t(layout)}) {
-    value = (value ^ field) * 0x9E3779B97F4A7C15ull;
-    value ^= value >> 29;
+    mix(field);
+  }
+  for (const runtime::DType dtype : inputs) {
+    mix(static_cast<size_t>(dtype));
+  }
+  for (const runtime::DType dtype : outputs) {
+    mix(static_cast<size_t>(dtype));
   }
   return value;
 }
@@ -39,8 +46,28 @@ constexpr const char* kLanesText =
     "for (int l = 0; l < LANES; ++l) lanes[l] = folded[l] = IDENTITY;\n"
     "int since = 0;\n";
 
+// Walks of all inputs along reduced dimensions.
+std::vector<Walk> reduced_walks(const ReductionKey& key, const char* offset) {
+  std::vector<Walk> walks;
+  for (int i = 0; i < key.input_count; ++i) {
+    walks.push_back({numbered(offset, i), numbered("reduced_strides", i)});
+  }
+  return walks;
+}
+
 std::string inner_text(const ReductionKey& key) {
-  const std::string stride = key.is_unit ? "1" : "reduced_strides.s0";
+  const auto at = [&key](const std::string& element) {
+    return [&key, element](int i) {
+      return numbered("row_base", i) + " + " + element + " * " +
+             lane_stride(key, "reduced_strides", i);
+    };
+  };
+  std::string rows;
+  for (int i = 0; i < key.input_count; ++i) {
+    rows += numbered("row_base", i) + " += " + numbered("base", i) +
+            " + (index_t)column * " + lane_stride(key, "reduced_strides", i) +
+            ";\n";
+  }
   return "for (count_t output = get_global_id(0) * (count_t)tile;\n"
          "     output < min(outputs, (count_t)(get_global_id(0) + 1) * tile);\n"
          "     ++output) {\n"
@@ -50,21 +77,17 @@ std::string inner_text(const ReductionKey& key) {
          "const count_t row = r / (count_t)reduced_sizes.s0;\n"
          "const count_t column = r - row * (count_t)reduced_sizes.s0;\n"
          "count_t linear = row;\n" +
-         offsets_text({{"row_base", "reduced_strides"}},
-                      "reduced_sizes",
-                      1,
-                      key.reduced) +
-         "row_base += base + (index_t)column * " + stride +
-         ";\n"
+         offsets_text(
+             reduced_walks(key, "row_base"), "reduced_sizes", 1, key.reduced) +
+         rows +
          "const int run = (int)min((count_t)BLOCK,\n"
          "    min((count_t)reduced_sizes.s0 - column, end - r));\n"
          "int i = 0;\n"
          "for (; i + LANES <= run; i += LANES)\n"
          "for (int l = 0; l < LANES; ++l) " +
-         step_text(
-             key, "lanes[l]", "row_base + (i + l) * " + stride, "r + i + l") +
+         step_text(key, "lanes[l]", at("(i + l)"), "r + i + l") +
          "for (int l = 0; i < run; ++i, ++l) " +
-         step_text(key, "lanes[l]", "row_base + i * " + stride, "r + i") +
+         step_text(key, "lanes[l]", at("i"), "r + i") +
          "since += run;\nif (since >= BLOCK) {\n" + fold_text(key) +
          "}\nr += run;\n}\n" + fold_text(key) +
          tree_text(key, "folded", "LANES") +
@@ -73,17 +96,27 @@ std::string inner_text(const ReductionKey& key) {
 }
 
 std::string outer_text(const ReductionKey& key) {
-  const std::string stride = key.is_unit ? "1" : "kept_strides.s0";
+  const auto at = [&key](int i) {
+    return numbered("at", i) + " + l * " + lane_stride(key, "kept_strides", i);
+  };
   const auto lane_steps = [&](const std::string& width) {
     return "for (int l = 0; l < " + width + "; ++l) " +
-           step_text(key, "lanes[l]", "at + l * " + stride, "r");
+           step_text(key, "lanes[l]", at, "r");
   };
   std::string write =
       "const state_t state = folded[l];\n"
       "const count_t output = first + l;\n" +
       finish_text(key, key.is_split);
+  std::string columns, starts;
+  for (int i = 0; i < key.input_count; ++i) {
+    columns += numbered("base", i) + " += (index_t)column * " +
+               lane_stride(key, "kept_strides", i) + ";\n";
+    starts += numbered("at", i) + " += " + numbered("base", i) + ";\n";
+  }
   for (int i = 0; i < key.output_count; ++i) {
     write += output_name(i) + "_at += " + output_name(i) + "_strides.s0;\n";
+    columns += output_name(i) + "_at += (index_t)column * " + output_name(i) +
+               "_strides.s0;\n";
   }
   return "const count_t per_row = ((count_t)kept_sizes.s0 + LANES - 1) / "
          "LANES;\n"
@@ -97,21 +130,11 @@ std::string outer_text(const ReductionKey& key) {
          "const count_t first = row * (count_t)kept_sizes.s0 + column;\n"
          "const int width = (int)min((count_t)LANES, kept_sizes.s0 - column);\n"
          "count_t linear = row;\n" +
-         kept_text(key, true, 1) + "base += (index_t)column * " + stride +
-         ";\n" +
-         [&] {
-           std::string text;
-           for (int i = 0; i < key.output_count; ++i) {
-             text += output_name(i) + "_at += (index_t)column * " +
-                     output_name(i) + "_strides.s0;\n";
-           }
-           return text;
-         }() +
-         kLanesText +
+         kept_text(key, true, 1) + columns + kLanesText +
          "for (count_t r = begin; r < end; ++r) {\ncount_t linear = r;\n" +
          offsets_text(
-             {{"at", "reduced_strides"}}, "reduced_sizes", 0, key.reduced) +
-         "at += base;\nif (width == LANES) {\n" + lane_steps("LANES") +
+             reduced_walks(key, "at"), "reduced_sizes", 0, key.reduced) +
+         starts + "if (width == LANES) {\n" + lane_steps("LANES") +
          "} else {\n" + lane_steps("width") +
          "}\nsince += LANES;\nif (since >= BLOCK) {\n" + fold_text(key) +
          "}\n}\n" + fold_text(key) + "for (int l = 0; l < width; ++l) {\n" +
@@ -120,22 +143,24 @@ std::string outer_text(const ReductionKey& key) {
 
 // kGroup and kItem: work-items `first`, `first + step`, ... of the reduction.
 std::string item_text(const ReductionKey& key, bool shares) {
+  const auto at = [](int i) {
+    return numbered("base", i) + " + " + numbered("at", i);
+  };
   std::string text = shares ? "const count_t output = get_group_id(0);\n"
                             : "const count_t output = get_global_id(0);\n"
                               "if (output >= outputs) return;\n";
-  text += "count_t linear = output;\n" + kept_text(key, true, 0) +
-          "state_t lane = IDENTITY, folded = IDENTITY;\nint since = 0;\n"
-          "for (count_t r = begin" +
-          std::string(shares ? " + get_local_id(0)" : "") +
-          "; r < end; r += " + (shares ? "GROUP" : "1") +
-          ") {\ncount_t linear = r;\n" +
-          offsets_text(
-              {{"at", "reduced_strides"}}, "reduced_sizes", 0, key.reduced) +
-          step_text(key, "lane", "base + at", "r") +
-          "if (++since == BLOCK / LANES) {\n" +
-          combine_text(key, "folded", "lane") +
-          "lane = IDENTITY;\nsince = 0;\n}\n}\n" +
-          combine_text(key, "folded", "lane");
+  text +=
+      "count_t linear = output;\n" + kept_text(key, true, 0) +
+      "state_t lane = IDENTITY, folded = IDENTITY;\nint since = 0;\n"
+      "for (count_t r = begin" +
+      std::string(shares ? " + get_local_id(0)" : "") +
+      "; r < end; r += " + (shares ? "GROUP" : "1") +
+      ") {\ncount_t linear = r;\n" +
+      offsets_text(reduced_walks(key, "at"), "reduced_sizes", 0, key.reduced) +
+      step_text(key, "lane", at, "r") + "if (++since == BLOCK / LANES) {\n" +
+      combine_text(key, "folded", "lane") +
+      "lane = IDENTITY;\nsince = 0;\n}\n}\n" +
+      combine_text(key, "folded", "lane");
   if (!shares) {
     return text + "const state_t state = folded;\n" +
            finish_text(key, key.is_split);
@@ -186,6 +211,7 @@ std::string common_text(const ReductionKey& key) {
     text += sources::lanes.text;
   }
   text += sources::reduce.text;
+  text += key.op->preamble;
   text += "#define GROUP " + std::to_string(kReductionGroup) +
           "\n#undef LANES\n#define LANES " + std::to_string(kReductionLanes) +
           "\n#define BLOCK " + std::to_string(kReductionBlock) +
@@ -208,16 +234,26 @@ std::string reduce_text(const ReductionKey& key) {
   std::string text = common_text(key);
   text += "kernel __attribute__((reqd_work_group_size(" +
           std::to_string(is_single ? 1 : kReductionGroup) +
-          ", 1, 1)))\nvoid reduce(" + output_parameters(key) +
-          ", CONST_TENSOR(storage_" + dtype_name(key.input) +
-          ", input), const dims_t kept_strides, const dims_t reduced_strides, "
-          "const int16 reduced_sizes, const count_t length, "
-          "const count_t per_split, const uint tile) {\n" +
-          pointers_text(key) + "const global storage_" + dtype_name(key.input) +
-          " *input = POINTER(input);\n"
-          "const uint split = get_global_id(1);\n"
-          "const count_t begin = split * per_split;\n"
-          "const count_t end = min(length, begin + per_split);\n";
+          ", 1, 1)))\nvoid reduce(" + output_parameters(key);
+  for (int i = 0; i < key.input_count; ++i) {
+    text += std::string(", CONST_TENSOR(storage_") + dtype_name(key.inputs[i]) +
+            ", " + numbered("input", i) + "), const dims_t " +
+            numbered("kept_strides", i) + ", const dims_t " +
+            numbered("reduced_strides", i);
+  }
+  text +=
+      ", const int16 reduced_sizes, const count_t length, "
+      "const count_t per_split, const uint tile) {\n" +
+      pointers_text(key);
+  for (int i = 0; i < key.input_count; ++i) {
+    const std::string name = numbered("input", i);
+    text += std::string("const global storage_") + dtype_name(key.inputs[i]) +
+            " *" + name + " = POINTER(" + name + ");\n";
+  }
+  text +=
+      "const uint split = get_global_id(1);\n"
+      "const count_t begin = split * per_split;\n"
+      "const count_t end = min(length, begin + per_split);\n";
   if (is_group) {
     text += "local state_t shared[GROUP];\n";
   }

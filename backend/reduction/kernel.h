@@ -25,13 +25,14 @@ enum class ReductionLayout : uint8_t {
 struct ReductionKey {
   const ReductionOp* op;
   runtime::DType compute;
-  runtime::DType input;
-  std::array<runtime::DType, 2> outputs;
+  std::array<runtime::DType, kMaxReductionInputs> inputs;
+  std::array<runtime::DType, kMaxReductionOutputs> outputs;
+  uint8_t input_count;
   uint8_t output_count;
   uint8_t kept;     // dimensions
   uint8_t reduced;  // dimensions
   bool is_large;    // 64-bit offsets
-  bool is_unit;     // the innermost stride of the lanes is 1
+  uint8_t units;    // bit i: the lanes' innermost stride of input i is 1
   bool is_split;    // writes accumulators instead of results
   bool is_vector;   // lanes are one vector: is_unit and the op is lanewise
   ReductionLayout layout;

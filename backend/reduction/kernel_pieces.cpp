@@ -6,12 +6,30 @@ std::string output_name(int i) {
   return "out" + std::to_string(i);
 }
 
+std::string numbered(const char* name, int i) {
+  return name + std::to_string(i);
+}
+
+std::string lane_stride(const ReductionKey& key, const char* strides, int i) {
+  return key.units >> i & 1 ? "1" : numbered(strides, i) + ".s0";
+}
+
 std::string step_text(const ReductionKey& key,
                       const std::string& accumulator,
-                      const std::string& offset,
+                      const std::function<std::string(int)>& offset,
                       const std::string& index) {
-  return "{\nconst compute_t x = " + load_text(key.input, "input", offset) +
-         ";\nconst long index = " + index +
+  const std::vector<std::string> names = split_names(key.op->inputs);
+  std::string text = "{\n";
+  for (int i = 0; i < key.input_count; ++i) {
+    const std::string type =
+        key.op->keeps_dtypes
+            ? std::string("compute_") + runtime::dtype_name(key.inputs[i])
+            : "compute_t";
+    text += "const " + type + " " + names[i] + " = " +
+            load_text(key.inputs[i], numbered("input", i), offset(i), type) +
+            ";\n";
+  }
+  return text + "const long index = " + index +
          ";\nconst state_t state = " + accumulator + ";\n" + accumulator +
          " = " + key.op->step + ";\n}\n";
 }
@@ -31,7 +49,7 @@ std::string finish_text(const ReductionKey& key, bool is_split) {
   std::string text;
   for (int i = 0; i < key.output_count; ++i) {
     text += store_text(key.outputs[i],
-                       key.compute,
+                       key.op->keeps_dtypes ? key.outputs[i] : key.compute,
                        output_name(i),
                        output_name(i) + "_at",
                        key.op->results[i]) +
@@ -44,8 +62,8 @@ namespace {
 
 std::vector<Walk> kept_walks(const ReductionKey& key, bool with_input) {
   std::vector<Walk> walks;
-  if (with_input) {
-    walks.push_back({"base", "kept_strides"});
+  for (int i = 0; with_input && i < key.input_count; ++i) {
+    walks.push_back({numbered("base", i), numbered("kept_strides", i)});
   }
   for (int i = 0; i < key.output_count; ++i) {
     walks.push_back({output_name(i) + "_at", output_name(i) + "_strides"});

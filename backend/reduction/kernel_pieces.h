@@ -3,14 +3,21 @@
 
 #include "kernel.h"
 
+#include <functional>
+
 namespace torch_opencl::ops {
 
 // "out0"
 std::string output_name(int i);
-// `step` of `accumulator` (state_t) over the element at `offset`.
+// "at0"
+std::string numbered(const char* name, int i);
+// Stride of the lanes of input i: dimension 0 of `strides`.
+std::string lane_stride(const ReductionKey& key, const char* strides, int i);
+// `step` of `accumulator` (state_t) over the elements at `offset(i)` of every
+// input.
 std::string step_text(const ReductionKey& key,
                       const std::string& accumulator,
-                      const std::string& offset,
+                      const std::function<std::string(int)>& offset,
                       const std::string& index);
 // Joins accumulator `b` to `a`; `type` is theirs.
 std::string combine_text(const ReductionKey& key,

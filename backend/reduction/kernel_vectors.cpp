@@ -1,5 +1,5 @@
-// Loops over explicit vectors, for drivers whose compilers only vectorise
-// across work-items.
+// Loops over explicit vectors of the one input, for drivers whose compilers
+// only vectorise across work-items.
 #include "kernel_pieces.h"
 
 namespace torch_opencl::ops {
@@ -22,8 +22,8 @@ std::string vector_combine_text(const ReductionKey& key,
 }
 
 std::string load_vector_text(const ReductionKey& key, const std::string& at) {
-  return std::string("load_lanes_") + runtime::dtype_name(key.input) +
-         "(input + (" + at + "))";
+  return std::string("load_lanes_") + runtime::dtype_name(key.inputs[0]) +
+         "(input0 + (" + at + "))";
 }
 
 }  // namespace
@@ -60,15 +60,17 @@ std::string inner_vectors_text(const ReductionKey& key) {
          "const count_t column = r - row * (count_t)reduced_sizes.s0;\n"
          "count_t linear = row;\n" +
          offsets_text(
-             {{"at", "reduced_strides"}}, "reduced_sizes", 1, key.reduced) +
-         "at += base + (index_t)column;\n"
+             {{"at", "reduced_strides0"}}, "reduced_sizes", 1, key.reduced) +
+         "at += base0 + (index_t)column;\n"
          "const int run = (int)min((count_t)BLOCK,\n"
          "    min((count_t)reduced_sizes.s0 - column, end - r));\n"
          "int i = 0;\n"
          "for (; i + 4 * LANES <= run; i += 4 * LANES) {\n" +
          steps + "}\nfor (; i + LANES <= run; i += LANES) " +
          vector_step_text(key, "lanes0", load_vector_text(key, "at + i")) +
-         "for (; i < run; ++i) " + step_text(key, "rest", "at + i", "r + i") +
+         "for (; i < run; ++i) " +
+         step_text(
+             key, "rest", [](int) { return "at + i"; }, "r + i") +
          "since += run;\nif (since >= BLOCK) {\n" + fold + "}\nr += run;\n}\n" +
          fold + "state_t lane[LANES];\nvstore16(folded, 0, lane);\n" +
          tree_text(key, "lane", "LANES") +
@@ -104,7 +106,7 @@ std::string outer_vectors_text(const ReductionKey& key) {
          "const int rest = width - whole * LANES;\n"
          "const int vectors = whole + (rest > 0);\n"
          "count_t linear = row;\n" +
-         kept_text(key, true, 1) + "base += (index_t)column;\n" +
+         kept_text(key, true, 1) + "base0 += (index_t)column;\n" +
          begin_outputs +
          "lanes_t lanes[COLUMNS / LANES], folded[COLUMNS / LANES];\n"
          "for (int v = 0; v < vectors; ++v) lanes[v] = folded[v] = " +
@@ -112,14 +114,14 @@ std::string outer_vectors_text(const ReductionKey& key) {
          ";\nint since = 0;\n"
          "for (count_t r = begin; r < end; ++r) {\ncount_t linear = r;\n" +
          offsets_text(
-             {{"at", "reduced_strides"}}, "reduced_sizes", 0, key.reduced) +
-         "at += base;\nfor (int v = 0; v < whole; ++v) " +
+             {{"at", "reduced_strides0"}}, "reduced_sizes", 0, key.reduced) +
+         "at += base0;\nfor (int v = 0; v < whole; ++v) " +
          vector_step_text(
              key, "lanes[v]", load_vector_text(key, "at + v * LANES")) +
          "if (rest > 0) {\ncompute_t last[LANES];\n"
          "for (int l = 0; l < LANES; ++l) last[l] = " +
          load_text(
-             key.input, "input", "at + whole * LANES + min(l, rest - 1)") +
+             key.inputs[0], "input0", "at + whole * LANES + min(l, rest - 1)") +
          ";\n" + vector_step_text(key, "lanes[whole]", "vload16(0, last)") +
          "}\nif (++since == BLOCK / LANES || r + 1 == end) {\n"
          "for (int v = 0; v < vectors; ++v) {\n" +

@@ -15,8 +15,6 @@ namespace {
 
 using namespace torch_opencl::aten;
 
-// Upper bound of sizeof(state_t) over the table.
-constexpr int64_t kStateBytes = 32;
 // A split must be worth a second launch.
 constexpr int64_t kMinSplit = 16384;
 
@@ -29,43 +27,63 @@ struct Problem {
   int64_t outputs = 1;
   int64_t length = 1;
   Dimensions kept_sizes{}, reduced_sizes{};
-  LongDimensions kept_strides{}, reduced_strides{};
-  std::array<LongDimensions, 2> output_strides{};
+  std::array<LongDimensions, kMaxReductionInputs> kept_strides{};
+  std::array<LongDimensions, kMaxReductionInputs> reduced_strides{};
+  std::array<LongDimensions, kMaxReductionOutputs> output_strides{};
   bool is_large = false;
+  int leader = 0;  // the input whose memory decides the layout
 };
 
 Problem describe(const at::TensorIteratorBase& iter) {
   const int outputs = iter.noutputs();
-  const int input = iter.ntensors() - 1;
-  const int64_t item = static_cast<int64_t>(iter.element_size(input));
+  const int inputs = iter.ntensors() - outputs;
+  const auto stride_of = [&iter](int operand, int d) {
+    return iter.strides(operand)[d] /
+           static_cast<int64_t>(iter.element_size(operand));
+  };
   Problem problem;
   std::vector<int> dimensions(iter.ndim());
   std::iota(dimensions.begin(), dimensions.end(), 0);
+  // Of several inputs the first that is not broadcast; iterators sort by the
+  // outputs.
+  int leader = outputs;
+  while (leader + 1 < iter.ntensors() &&
+         std::find(iter.strides(leader).begin(),
+                   iter.strides(leader).end(),
+                   0) != iter.strides(leader).end()) {
+    ++leader;
+  }
   std::stable_sort(dimensions.begin(), dimensions.end(), [&](int a, int b) {
-    return iter.strides(input)[a] < iter.strides(input)[b];
+    return iter.strides(leader)[a] < iter.strides(leader)[b];
   });
-  int64_t reach = 0;
+  problem.leader = leader - outputs;
+  std::array<int64_t, kMaxReductionInputs> reach{};
+  int64_t output_reach = 0;
   for (const int d : dimensions) {
     const int64_t size = iter.shape()[d];
-    const int64_t stride = iter.strides(input)[d] / item;
-    reach += std::max<int64_t>(size - 1, 0) * stride;
-    if (iter.strides(0)[d] == 0 && size != 1) {
-      problem.reduced_sizes[problem.reduced] = static_cast<int32_t>(size);
-      problem.reduced_strides[problem.reduced++] = stride;
+    const bool is_reduced = iter.strides(0)[d] == 0 && size != 1;
+    for (int i = 0; i < inputs; ++i) {
+      const int64_t stride = stride_of(outputs + i, d);
+      reach[i] += std::max<int64_t>(size - 1, 0) * stride;
+      (is_reduced ? problem.reduced_strides[i][problem.reduced]
+                  : problem.kept_strides[i][problem.kept]) = stride;
+    }
+    if (is_reduced) {
+      problem.reduced_sizes[problem.reduced++] = static_cast<int32_t>(size);
       problem.length *= size;
       continue;
     }
     for (int i = 0; i < outputs; ++i) {
-      const int64_t output_item = static_cast<int64_t>(iter.element_size(i));
-      const int64_t output_stride = iter.strides(i)[d] / output_item;
-      problem.output_strides[i][problem.kept] = output_stride;
-      reach = std::max(reach, size * output_stride);
+      const int64_t stride = stride_of(i, d);
+      problem.output_strides[i][problem.kept] = stride;
+      output_reach = std::max(output_reach, size * stride);
     }
-    problem.kept_sizes[problem.kept] = static_cast<int32_t>(size);
-    problem.kept_strides[problem.kept++] = stride;
+    problem.kept_sizes[problem.kept++] = static_cast<int32_t>(size);
     problem.outputs *= size;
   }
-  problem.is_large = !fits_int32(reach) || !fits_int32(problem.length) ||
+  const int64_t farthest =
+      std::max(output_reach, *std::max_element(reach.begin(), reach.end()));
+  problem.is_large = !fits_int32(farthest) || !fits_int32(problem.length) ||
                      !fits_int32(problem.outputs);
   // At least one dimension of each kind, so that kernels need no special case.
   if (problem.kept == 0) {
@@ -82,8 +100,8 @@ Problem describe(const at::TensorIteratorBase& iter) {
 ReductionLayout choose_layout(const Problem& problem,
                               const runtime::DeviceInfo& info) {
   const bool outputs_are_adjacent =
-      problem.outputs > 1 &&
-      problem.kept_strides[0] < problem.reduced_strides[0];
+      problem.outputs > 1 && problem.kept_strides[problem.leader][0] <
+                                 problem.reduced_strides[problem.leader][0];
   if (info.device_class == runtime::DeviceClass::kGpu) {
     return outputs_are_adjacent || problem.length < 32
                ? ReductionLayout::kItem
@@ -98,10 +116,16 @@ runtime::Kernel& find_kernel(runtime::Device& device,
                              bool is_merge) {
   static auto* tables = new std::array<KernelTable<ReductionKey>, 2>();
   return (*tables)[is_merge].find(device, key, [&]() -> runtime::Kernel& {
+    std::vector<DType> dtypes(key.inputs.begin(),
+                              key.inputs.begin() + key.input_count);
+    dtypes.insert(dtypes.end(),
+                  key.outputs.begin(),
+                  key.outputs.begin() + key.output_count);
     return device.programs().get_generated(
         key.op->name,
         is_merge ? merge_text(key) : reduce_text(key),
-        is_merge ? "merge" : "reduce");
+        is_merge ? "merge" : "reduce",
+        key.op->keeps_dtypes ? literal_options(dtypes) : "");
   });
 }
 
@@ -126,7 +150,7 @@ class Launcher {
     if (splits_ > 1) {
       key_.is_split = true;
       partials =
-          empty_like_meta({splits_ * problem_.outputs * kStateBytes},
+          empty_like_meta({splits_ * problem_.outputs * op_.state_bytes},
                           {},
                           at::TensorOptions(iter_.device(0)).dtype(at::kByte));
     }
@@ -150,13 +174,16 @@ class Launcher {
 
  private:
   void make_key() {
-    const int input = iter_.ntensors() - 1;
+    const int outputs = iter_.noutputs();
     const runtime::DeviceInfo& info = queue_.device().info();
-    compute_ = compute_type(iter_.dtype(input));
+    compute_ = compute_type(iter_.dtype(outputs));
     key_.op = &op_;
     key_.compute = dtype_of(compute_);
-    key_.input = dtype_of(iter_.dtype(input));
-    key_.output_count = static_cast<uint8_t>(iter_.noutputs());
+    key_.output_count = static_cast<uint8_t>(outputs);
+    key_.input_count = static_cast<uint8_t>(iter_.ntensors() - outputs);
+    for (int i = 0; i < key_.input_count; ++i) {
+      key_.inputs[i] = dtype_of(iter_.dtype(outputs + i));
+    }
     for (int i = 0; i < key_.output_count; ++i) {
       key_.outputs[i] = dtype_of(iter_.dtype(i));
     }
@@ -164,14 +191,17 @@ class Launcher {
     key_.reduced = static_cast<uint8_t>(problem_.reduced);
     key_.is_large = problem_.is_large;
     key_.layout = choose_layout(problem_, info);
-    key_.is_unit = key_.layout == ReductionLayout::kInner
-                       ? problem_.reduced_strides[0] == 1
-                       : key_.layout == ReductionLayout::kOuter &&
-                             problem_.kept_strides[0] == 1;
+    for (int i = 0; i < key_.input_count; ++i) {
+      const bool is_unit = key_.layout == ReductionLayout::kInner
+                               ? problem_.reduced_strides[i][0] == 1
+                               : key_.layout == ReductionLayout::kOuter &&
+                                     problem_.kept_strides[i][0] == 1;
+      key_.units |= is_unit ? 1 << i : 0;
+    }
     const int32_t run = key_.layout == ReductionLayout::kInner
                             ? problem_.reduced_sizes[0]
                             : problem_.kept_sizes[0];
-    key_.is_vector = key_.is_unit && op_.lanewise &&
+    key_.is_vector = key_.input_count == 1 && key_.units == 1 && op_.lanewise &&
                      is_floating(key_.compute) && run >= kReductionLanes;
   }
 
@@ -246,10 +276,12 @@ class Launcher {
   }
 
   void bind_input(ArgumentBinder& arguments) {
-    const int input = iter_.ntensors() - 1;
-    arguments.add(arg_at(iter_.data_ptr(input), iter_.dtype(input)));
-    bind_dimensions(arguments, problem_.kept_strides);
-    bind_dimensions(arguments, problem_.reduced_strides);
+    for (int i = 0; i < key_.input_count; ++i) {
+      const int operand = iter_.noutputs() + i;
+      arguments.add(arg_at(iter_.data_ptr(operand), iter_.dtype(operand)));
+      bind_dimensions(arguments, problem_.kept_strides[i]);
+      bind_dimensions(arguments, problem_.reduced_strides[i]);
+    }
     arguments.add(problem_.reduced_sizes);
     bind_count(arguments, problem_.length);
     bind_count(arguments, per_split_);

@@ -5,21 +5,31 @@
 
 namespace torch_opencl::ops {
 
+constexpr int kMaxReductionInputs = 4;
+constexpr int kMaxReductionOutputs = 4;
+
 // A row of the reduction table (backend/reduction/ops.py).
 struct ReductionOp {
   const char* name;
   const char* state;  // C type of the accumulator
   const char* identity;
-  const char* step;        // of `state`, `x`, `index`
-  const char* combine;     // of `a`, `b`
-  const char* results[2];  // of `state`, `count`; the second may be null
+  const char* step;     // of `state`, `x`, `index`
+  const char* combine;  // of `a`, `b`
+  // Of `state`, `count`; one an output.
+  const char* results[kMaxReductionOutputs];
   const char* scalars;
   bool lanewise = false;  // holds for vectors as well, element by element
+  // The rest is for kernels of users. Inputs are not converted to compute_t
+  // where `keeps_dtypes`.
+  const char* inputs = "x";
+  const char* preamble = "";  // defines what the expressions use
+  bool keeps_dtypes = false;
+  int64_t state_bytes = 32;  // at least sizeof(state)
 };
 
 extern const ReductionOp reduction_ops[];
 
-// Reduces the iterator's input into its outputs. The reduced dimensions are
+// Reduces the iterator's inputs into its outputs. The reduced dimensions are
 // those along which the outputs do not move.
 void reduce(at::TensorIteratorBase& iter,
             const ReductionOp& op,

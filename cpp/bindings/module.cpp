@@ -12,6 +12,7 @@
 #include "../runtime/disk_cache.h"
 #include "../runtime/profiler.h"
 #include "../runtime/program_cache.h"
+#include "user_kernels.h"
 
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
@@ -266,4 +267,5 @@ PYBIND11_MODULE(_C, m) {
   torch_opencl::bind_devices(m);
   torch_opencl::bind_memory(m);
   torch_opencl::bind_profiler(m);
+  torch_opencl::bind_user_kernels(m);
 }

@@ -19,6 +19,7 @@ namespace torch_opencl::runtime {
   _(clCreateKernel)                       \
   _(clCreateProgramWithBinary)            \
   _(clCreateProgramWithSource)            \
+  _(clCreateSubBuffer)                    \
   _(clEnqueueBarrierWithWaitList)         \
   _(clEnqueueCopyBuffer)                  \
   _(clEnqueueFillBuffer)                  \
@@ -34,6 +35,8 @@ namespace torch_opencl::runtime {
   _(clGetDeviceInfo)                      \
   _(clGetEventInfo)                       \
   _(clGetEventProfilingInfo)              \
+  _(clGetKernelArgInfo)                   \
+  _(clGetKernelInfo)                      \
   _(clGetKernelWorkGroupInfo)             \
   _(clGetMemObjectInfo)                   \
   _(clGetPlatformIDs)                     \

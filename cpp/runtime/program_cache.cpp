@@ -62,25 +62,33 @@ std::string build_log(cl_program program, cl_device_id device) {
   return log.c_str();
 }
 
-// The numbered lines around the first one that the log names.
+// The numbered lines around the first one that the log names. Files and numbers
+// follow #line directives, as the compiler's do.
 std::string source_excerpt(const std::string& text, const std::string& log) {
   constexpr int kAround = 8;
   int wanted = 1;
+  std::string wanted_file;
   std::smatch match;
-  if (std::regex_search(log, match, std::regex(R"(:(\d+):\d+:)"))) {
-    wanted = std::stoi(match[1]);
+  if (std::regex_search(log, match, std::regex(R"(([^\s:]*):(\d+):\d+:)"))) {
+    wanted_file = match[1];
+    wanted = std::stoi(match[2]);
   }
+  // Drivers name the text itself in their own ways.
+  const bool is_known =
+      text.find("\"" + wanted_file + "\"") != std::string::npos;
   std::istringstream stream(text);
   std::string result;
   std::string line;
-  // Numbers follow #line directives, as the compiler's do.
-  static const std::regex directive(R"(^#line (\d+).*)");
+  std::string file;
+  static const std::regex directive(R"re(^#line (\d+)(?: "(.*)")?.*)re");
   for (int number = 1; std::getline(stream, line); ++number) {
     if (std::regex_match(line, match, directive)) {
       number = std::stoi(match[1]) - 1;
+      file = match[2];
       continue;
     }
-    if (std::abs(number - wanted) <= kAround && result.size() < 6000) {
+    if (std::abs(number - wanted) <= kAround &&
+        (!is_known || file == wanted_file) && result.size() < 6000) {
       result += (number == wanted ? "> " : "  ") + std::to_string(number) +
                 " | " + line + "\n";
     }
@@ -214,12 +222,14 @@ cl_program ProgramCache::Impl::build(const std::string& name,
                                      const std::string& all_options) {
   const std::string key = identity + "\n" + all_options + "\n" + text;
   const int64_t debug = config().debug;
-  if (cl_program program = from_binary(key, all_options)) {
+  const bool is_stored = all_options.find(kArgumentOption) == std::string::npos;
+  cl_program stored = is_stored ? from_binary(key, all_options) : nullptr;
+  if (stored != nullptr) {
     if (debug >= 3) {
       std::fprintf(
           stderr, "torch_opencl: %s from the disk cache\n", name.c_str());
     }
-    return program;
+    return stored;
   }
   const auto start = std::chrono::steady_clock::now();
   const char* source = text.c_str();
@@ -255,7 +265,9 @@ cl_program ProgramCache::Impl::build(const std::string& name,
   if (debug >= 4) {
     std::fprintf(stderr, "%s\n", build_log(program, id).c_str());
   }
-  store_binary(key, program);
+  if (is_stored) {
+    store_binary(key, program);
+  }
   return program;
 }
 

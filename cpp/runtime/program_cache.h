@@ -42,6 +42,10 @@ struct Kernel {
   std::mutex mutex;
 };
 
+// Build option of programs that tell their kernels' parameters. Drivers do not
+// keep this in binaries, so such programs are always built from source.
+constexpr const char* kArgumentOption = "-cl-kernel-arg-info";
+
 class ProgramCache {
  public:
   explicit ProgramCache(Device& device);

@@ -75,6 +75,7 @@ __all__ = [
     "Stream",
     "StreamContext",
     "amp",
+    "compile_kernel",
     "current_device",
     "current_stream",
     "default_stream",
@@ -126,6 +127,29 @@ __all__ = [
     "synchronize",
     "wait_stats",
 ]
+
+
+def compile_kernel(source: str, name: str, options=(), device=None):
+    """Compiles a kernel written in OpenCL C.
+
+    Args:
+        source: the program.
+        name: of the kernel in it.
+        options: for the compiler, such as ``("-DROWS=4",)``.
+        device: device, index or name; the current device by default. The kernel
+            runs on others too, compiled at its first call there.
+
+    Returns:
+        A :class:`torch_opencl.RawKernel`, called with ``(grid, block, args)``.
+
+    Raises:
+        RuntimeError: it does not compile, with the lines and the compiler's log.
+    """
+    from ..kernels import RawKernel
+
+    kernel = RawKernel(source, name, options)
+    kernel.compile(device)
+    return kernel
 
 
 def fallback_stats() -> dict[str, int]:
