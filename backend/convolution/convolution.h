@@ -72,6 +72,10 @@ void single_tap_backward_weight(const ConvolutionProblem&,
 // 3 x 3 with unit strides, images and channels large enough.
 bool is_winograd(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void winograd_forward(const ConvolutionProblem&, const ConvolutionArguments&);
+bool is_winograd_gradient(const ConvolutionProblem&,
+                          const runtime::DeviceInfo&);
+void winograd_backward_weight(const ConvolutionProblem&,
+                              const ConvolutionArguments&);
 
 // Unit strides: the data gradient is the forward of a flipped weight.
 bool is_flippable(const ConvolutionProblem&, const runtime::DeviceInfo&);

@@ -1,7 +1,7 @@
 // 3 x 3 convolutions by Winograd's F(4x4, 3x3): see winograd.clh. Weights,
 // tiles of the image and outputs are transformed by kernels of their own; in
 // between are 36 products of matrices, one a frequency.
-#include "convolution.h"
+#include "winograd.h"
 
 #include "../../cpp/aten/factories.h"
 #include "kernel_sources.h"
@@ -15,37 +15,8 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kTile = 4;
-constexpr int64_t kFrequencies = 36;
-// Products of float32 are summed in shorter runs than elsewhere: the output
-// transform magnifies their rounding.
-constexpr int64_t kSumBlock = 64;
-// Tiles and products in flight stay in a CPU's last level of cache.
-constexpr int64_t kWorkspaceBytes = int64_t(8) << 20;
-constexpr int64_t kWorkspaceBytesOnGpu = int64_t(256) << 20;
-
 int32_t as_int(int64_t value) {
   return static_cast<int32_t>(value);
-}
-
-struct Tiling {
-  int64_t rows;
-  int64_t columns;
-
-  int64_t tiles() const { return rows * columns; }
-};
-
-Tiling tiling_of(const ConvolutionProblem& p) {
-  return {ceil_div(p.output[1], kTile), ceil_div(p.output[2], kTile)};
-}
-
-// One past the last element that the tensor reaches.
-int64_t extent_of(const Tensor& tensor) {
-  int64_t extent = 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    extent += (tensor.size(d) - 1) * tensor.stride(d);
-  }
-  return extent;
 }
 
 // Channels that one work-item transforms: those that share cache lines.
@@ -118,30 +89,8 @@ Tensor transform_input(const ConvolutionProblem& p,
   return panels;
 }
 
-// A matrix for each frequency, in the compute type.
-struct Products {
-  Tensor values;
-  int64_t row_stride;
-  int64_t frequency_stride;
-};
-
-Products empty_products(const ConvolutionProblem& p,
-                        const Tensor& on,
-                        int64_t tiles) {
-  const int64_t width = tile_of(on).columns;
-  const int64_t row_stride = ceil_div(tiles, width) * width;
-  // An odd number of cache lines: the output transform reads all frequencies at
-  // once, and multiples of a page would share the same few sets of the cache.
-  const int64_t frequency_stride = (p.out_channels * row_stride / 16 | 1) * 16;
-  return {empty_like_meta({kFrequencies * frequency_stride},
-                          {},
-                          on.options().dtype(compute_type(on.scalar_type()))),
-          row_stride,
-          frequency_stride};
-}
-
 void transform_output(const ConvolutionProblem& p,
-                      const Products& products,
+                      const FrequencyMatrices& products,
                       const Tensor& bias,
                       const Tensor& output,
                       int64_t first,
@@ -185,17 +134,31 @@ void transform_output(const ConvolutionProblem& p,
 // How many tiles are worked on at once.
 int64_t tiles_at_once(const ConvolutionProblem& p, const Tensor& on) {
   const int64_t all = p.images * tiling_of(p).tiles();
-  const int64_t budget =
-      aten::device_of(on).is_cpu() ? kWorkspaceBytes : kWorkspaceBytesOnGpu;
   const int64_t bytes =
       kFrequencies * (p.channels + p.out_channels) *
       static_cast<int64_t>(c10::elementSize(compute_type(p.dtype)));
   const int64_t step = 2 * tile_of(on).columns;
-  const int64_t fitting = std::max<int64_t>(budget / bytes / step, 1) * step;
+  const int64_t fitting =
+      std::max<int64_t>(winograd_workspace(on) / bytes / step, 1) * step;
   return std::min(all, fitting);
 }
 
 }  // namespace
+
+FrequencyMatrices empty_frequency_matrices(const Tensor& on,
+                                           int64_t rows,
+                                           int64_t columns,
+                                           int64_t width) {
+  const int64_t row_stride = ceil_div(columns, width) * width;
+  // An odd number of cache lines: the transforms read all frequencies at once,
+  // and multiples of a page would share the same few sets of the cache.
+  const int64_t frequency_stride = (ceil_div(rows * row_stride, 16) | 1) * 16;
+  return {empty_like_meta({kFrequencies * frequency_stride},
+                          {},
+                          on.options().dtype(compute_type(on.scalar_type()))),
+          row_stride,
+          frequency_stride};
+}
 
 bool is_winograd(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
   const Tiling tiling = tiling_of(p);
@@ -203,10 +166,10 @@ bool is_winograd(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
       p.input[0] == 1 && p.padding[0] == 0 && p.kernel[0] == 1;
   // Tiles reach over the edge of small images, and small problems are ruled by
   // their transforms.
-  const bool is_worth_it =
-      2 * p.output[1] * p.output[2] >= kTile * kTile * tiling.tiles() &&
-      p.channels >= 16 && p.out_channels >= 16 &&
-      p.images * tiling.tiles() >= 16;
+  const bool is_worth_it = 2 * p.output[1] * p.output[2] >=
+                               kWinogradTile * kWinogradTile * tiling.tiles() &&
+                           p.channels >= 16 && p.out_channels >= 16 &&
+                           p.images * tiling.tiles() >= 16;
   return is_two_dimensional && is_worth_it && p.kernel == Spatial{1, 3, 3} &&
          p.stride == Spatial{1, 1, 1} && p.dilation == Spatial{1, 1, 1} &&
          p.groups == 1 && p.dtype != at::kDouble && !p.is_large;
@@ -220,17 +183,19 @@ void winograd_forward(const ConvolutionProblem& p,
   for (int64_t first = 0; first < all; first += step) {
     const int64_t tiles = std::min(step, all - first);
     const Tensor input = transform_input(p, a.input, first, tiles);
-    const Products products = empty_products(p, a.output, tiles);
-    multiply(products.values,
-             {kFrequencies, p.out_channels, tiles, p.channels, kSumBlock},
-             weight,
-             input,
-             {arg(products.values),
-              products.row_stride,
-              level(tiles, 1),
-              products.frequency_stride},
-             {},
-             false);
+    const FrequencyMatrices products = empty_frequency_matrices(
+        a.output, p.out_channels, tiles, tile_of(a.output).columns);
+    multiply(
+        products.values,
+        {kFrequencies, p.out_channels, tiles, p.channels, kWinogradSumBlock},
+        weight,
+        input,
+        {arg(products.values),
+         products.row_stride,
+         level(tiles, 1),
+         products.frequency_stride},
+        {},
+        false);
     transform_output(p, products, a.bias, a.output, first, tiles);
   }
 }

@@ -4,6 +4,7 @@
 #include "winograd.clh"
 #include "panels.clh"
 #include "lanes.clh"
+#include "image_lines.clh"
 
 #define INPUT_PARAMETERS                                                       \
   CONST_TENSOR(storage_t, input), TENSOR(compute_t, panels),                  \
@@ -15,25 +16,6 @@
 
 #ifndef IS_GPU
 #define COLUMNS_OF_PANEL (4 * WIDTH)
-
-// LANES columns of a row from `column` on, zero outside of the image; `at` is
-// the offset of column 0. A vector may be read across the row's ends, not
-// across the tensor's.
-static inline lanes_t load_columns(const global storage_t *in, int at, int column,
-                                   int width, int w_stride, int extent) {
-  const int first = at + column;
-  if (w_stride == 1 && first >= 0 && first + LANES <= extent) {
-    const lanes_t value = CONCAT(load_lanes_, DTYPE)(in + first);
-    const int16 place =
-        column + (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return select((lanes_t)0, value, (place >= 0) & (place < width));
-  }
-  compute_t lane[LANES];
-  for (int l = 0; l < LANES; ++l) {
-    lane[l] = (uint)(column + l) < (uint)width ? LOAD(in, at + (column + l) * w_stride) : 0;
-  }
-  return vload16(0, lane);
-}
 
 // Every fourth column, from each of the first four.
 #define DEINTERLEAVE(line, x0, x1, x2, x3)                             \

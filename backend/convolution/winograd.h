@@ -1,0 +1,52 @@
+// What the forward and the weight's gradient by Winograd's F(4x4, 3x3) share.
+#pragma once
+
+#include "convolution.h"
+
+namespace torch_opencl::ops {
+
+constexpr int64_t kWinogradTile = 4;
+constexpr int64_t kFrequencies = 36;
+// Products of float32 are summed in shorter runs than elsewhere: the transforms
+// of the sums magnify their rounding.
+constexpr int64_t kWinogradSumBlock = 64;
+
+struct Tiling {
+  int64_t rows;
+  int64_t columns;
+
+  int64_t tiles() const { return rows * columns; }
+};
+inline Tiling tiling_of(const ConvolutionProblem& p) {
+  return {ceil_div(p.output[1], kWinogradTile),
+          ceil_div(p.output[2], kWinogradTile)};
+}
+
+// Bytes of tiles and products in flight: on CPUs they stay in the last level of
+// cache.
+inline int64_t winograd_workspace(const at::Tensor& on) {
+  return int64_t(aten::device_of(on).is_cpu() ? 8 : 256) << 20;
+}
+
+// One past the last element that the tensor reaches.
+inline int64_t extent_of(const at::Tensor& tensor) {
+  int64_t extent = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    extent += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  return extent;
+}
+
+// A matrix for each frequency, in the compute type.
+struct FrequencyMatrices {
+  at::Tensor values;
+  int64_t row_stride;
+  int64_t frequency_stride;
+};
+// Rows have space for a multiple of `width` columns.
+FrequencyMatrices empty_frequency_matrices(const at::Tensor& on,
+                                           int64_t rows,
+                                           int64_t columns,
+                                           int64_t width);
+
+}  // namespace torch_opencl::ops

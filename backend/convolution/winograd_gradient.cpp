@@ -1,0 +1,143 @@
+// The gradient of a 3 x 3 weight by Winograd's algorithm: the adjoint of the
+// forward (winograd.cpp) in its transformed weight is, for each frequency, a
+// product of the transformed tiles of the image with those of the output's
+// gradient, summed over the tiles.
+#include "winograd.h"
+
+#include "../../cpp/aten/factories.h"
+#include "kernel_sources.h"
+
+#include <algorithm>
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+namespace {
+
+int32_t as_int(int64_t value) {
+  return static_cast<int32_t>(value);
+}
+
+// Rows of tiles: of one image after the other.
+struct TileRows {
+  int64_t first;
+  int64_t count;
+};
+
+// Panels of `width` channels along the tiles. Tiles of the image have 6
+// elements a side, those of the output's gradient 4.
+Tensor transform_tiles(const ConvolutionProblem& p,
+                       const Tensor& image,
+                       const Spatial& padding,
+                       int64_t size,
+                       int64_t width,
+                       const TileRows& rows) {
+  const bool is_cpu = aten::device_of(image).is_cpu();
+  const int64_t lanes = is_cpu ? 16 : 1;
+  const int64_t channels = image.size(1);
+  const int64_t padded = ceil_div(channels, width) * width;
+  const Tiling tiling = tiling_of(p);
+  const int64_t depth = rows.count * tiling.columns;
+  Tensor panels = empty_panels(image, kFrequencies, channels, depth, width);
+  launch(image,
+         sources::winograd_tiles,
+         is_cpu ? "winograd_tiles_cpu" : "winograd_tiles_gpu",
+         {{"DTYPE", dtype_of(image)},
+          {"SIZE", size},
+          {"WIDTH", width},
+          {"LANES", lanes},
+          {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
+         is_cpu ? range(ceil_div(padded, lanes), rows.count, 1, 1)
+                : range(padded, depth, 64, 1),
+         arg(image),
+         arg(panels),
+         as_int(channels),
+         as_int(rows.first),
+         as_int(depth),
+         as_int(tiling.rows),
+         as_int(tiling.columns),
+         as_int(image.size(3)),
+         as_int(image.size(4)),
+         as_int(padding[1]),
+         as_int(padding[2]),
+         as_int(extent_of(image)),
+         as_int(image.stride(0)),
+         as_int(image.stride(1)),
+         as_int(image.stride(3)),
+         as_int(image.stride(4)));
+  return panels;
+}
+
+int64_t tile_rows_at_once(const ConvolutionProblem& p, const Tensor& on) {
+  const Tiling tiling = tiling_of(p);
+  const int64_t bytes =
+      kFrequencies * (p.channels + p.out_channels) * tiling.columns *
+      static_cast<int64_t>(c10::elementSize(compute_type(p.dtype)));
+  return std::clamp<int64_t>(
+      winograd_workspace(on) / bytes, 1, p.images * tiling.rows);
+}
+
+}  // namespace
+
+bool is_winograd_gradient(const ConvolutionProblem& p,
+                          const runtime::DeviceInfo& device) {
+  // The sums take four times the weight's memory: few tiles are not worth it.
+  constexpr int64_t kFewestPixels = 2048;
+  return is_winograd(p, device) && p.images * p.pixels() >= kFewestPixels;
+}
+
+void winograd_backward_weight(const ConvolutionProblem& p,
+                              const ConvolutionArguments& a) {
+  const Tile tile = tile_of(a.weight);
+  const FrequencyMatrices sums =
+      empty_frequency_matrices(a.weight, p.out_channels, p.channels, 16);
+  const Output output{arg(sums.values),
+                      sums.row_stride,
+                      level(p.channels, 1),
+                      sums.frequency_stride};
+  const int64_t all = p.images * tiling_of(p).rows;
+  const int64_t step = tile_rows_at_once(p, a.weight);
+  for (int64_t first = 0; first < all; first += step) {
+    const TileRows rows{first, std::min(step, all - first)};
+    const Tensor grads =
+        transform_tiles(p, a.output, Spatial{}, 4, tile.rows, rows);
+    const Tensor images =
+        transform_tiles(p, a.input, p.padding, 6, tile.columns, rows);
+    Addend addend;
+    if (first > 0) {
+      addend = {output.view, sums.row_stride, 1, sums.frequency_stride, 1, 1};
+    }
+    multiply(sums.values,
+             {kFrequencies,
+              p.out_channels,
+              p.channels,
+              rows.count * tiling_of(p).columns,
+              kWinogradSumBlock},
+             grads,
+             images,
+             output,
+             addend,
+             false);
+  }
+  const bool is_cpu = aten::device_of(a.weight).is_cpu();
+  const int64_t lanes = is_cpu ? 16 : 1;
+  launch(a.weight,
+         sources::winograd_sums,
+         "winograd_sums",
+         {{"DTYPE", dtype_of(a.weight)}, {"LANES", lanes}},
+         range(ceil_div(p.channels, lanes), p.out_channels, is_cpu ? 1 : 64, 1),
+         arg(sums.values),
+         arg(a.weight),
+         as_int(p.out_channels),
+         as_int(p.channels),
+         as_int(sums.row_stride),
+         as_int(sums.frequency_stride),
+         a.weight.stride(0),
+         a.weight.stride(1),
+         a.weight.stride(3),
+         a.weight.stride(4));
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,202 @@
+// Operands of the 36 products that make Winograd's gradient of the weight
+// (winograd_gradient.cpp): panels of WIDTH channels (panels.clh) along the
+// tiles. SIZE is 6 for tiles of the image, 4 for tiles of the output's gradient.
+
+#include "winograd.clh"
+#include "panels.clh"
+#include "lanes.clh"
+#include "image_lines.clh"
+
+#define TILE_PARAMETERS                                                        \
+  CONST_TENSOR(storage_t, image), TENSOR(compute_t, panels),                  \
+      const int channels, const int first_row, const int depth,               \
+      const int tile_rows, const int tile_columns, const int height,          \
+      const int width, const int top, const int left, const int extent,       \
+      const int batch_stride, const int channel_stride, const int h_stride,   \
+      const int w_stride
+
+#ifndef SIZE
+#define SIZE 6
+#endif
+
+static inline void transform_tile(const lanes_t *d, lanes_t *o) {
+  const lanes_t d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
+  lanes_t o0, o1, o2, o3, o4, o5;
+#if SIZE == 6
+  const lanes_t d4 = d[4], d5 = d[5];
+  TRANSFORM_INPUT(lanes_t, d, o)
+#else
+  TRANSFORM_OUTPUT_GRADIENT(lanes_t, d, o)
+#endif
+  o[0] = o0;
+  o[1] = o1;
+  o[2] = o2;
+  o[3] = o3;
+  o[4] = o4;
+  o[5] = o5;
+}
+
+#ifndef IS_GPU
+#define TILES 16  // transformed at a time
+#define COLUMNS_OF_TILES (4 * TILES + 16)
+
+#define INTERLEAVE(a, b, low, high)                                            \
+  low = (lanes_t)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3,              \
+                  a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7);             \
+  high = (lanes_t)(a.s8, b.s8, a.s9, b.s9, a.sa, b.sa, a.sb, b.sb,             \
+                   a.sc, b.sc, a.sd, b.sd, a.se, b.se, a.sf, b.sf);
+
+// Each round moves one bit of the row index into the column index.
+static inline void transpose(lanes_t *rows) {
+#pragma unroll
+  for (int round = 0; round < 4; ++round) {
+    lanes_t moved[16];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      INTERLEAVE(rows[i], rows[i + 8], moved[2 * i], moved[2 * i + 1])
+    }
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      rows[i] = moved[i];
+    }
+  }
+}
+
+// `count` columns of a line from `column` on, each a vector of `lanes`
+// channels; zero outside of the image. `at` is the offset of column 0.
+static inline void load_channels(const global storage_t *in, lanes_t *line, int at,
+                                 int column, int count, int lanes, int width,
+                                 int channel_stride, int w_stride, int extent) {
+  if (channel_stride == 1) {
+    for (int x = 0; x < count; ++x) {
+      line[x] = (uint)(column + x) < (uint)width
+                    ? load_lanes(in, at + (column + x) * w_stride, 1, lanes)
+                    : 0;
+    }
+    return;
+  }
+  for (int x = 0; x < count; x += LANES) {
+    lanes_t rows[LANES];
+#pragma unroll
+    for (int l = 0; l < LANES; ++l) {
+      rows[l] = load_columns(in, at + min(l, lanes - 1) * channel_stride, column + x,
+                             width, w_stride, extent);
+    }
+    transpose(rows);
+#pragma unroll
+    for (int l = 0; l < LANES; ++l) {
+      line[x + l] = rows[l];
+    }
+  }
+}
+
+// The channels that WIDTH leaves of a vector share its panel, others the next.
+#if WIDTH >= LANES
+#define STORE_CHANNELS(value, to) vstore16(value, 0, to);
+#else
+#define STORE_CHANNELS(value, to)         \
+  vstore8(value.lo, 0, to);               \
+  if (has_next) {                         \
+    vstore8(value.hi, 0, (to) + panel_size); \
+  }
+#endif
+
+// One work-item: a row of tiles of LANES channels.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void winograd_tiles_cpu(TILE_PARAMETERS) {
+  const int channel = get_global_id(0) * LANES;
+  const int row = get_global_id(1);
+  const int lanes = min(LANES, channels - channel);
+  const int panel = channel / WIDTH;
+  const int panel_count = (channels + WIDTH - 1) / WIDTH;
+  const int has_next = panel + 1 < panel_count;
+  const size_t panel_size = (size_t)depth * WIDTH;
+  const size_t frequency_stride = panel_count * panel_size;
+  const tile_t tile = tile_at((first_row + row) * tile_columns, tile_rows, tile_columns);
+  const int h = tile.row * 4 - top;
+  const int at = tile.image * batch_stride + channel * channel_stride;
+  global compute_t *out = POINTER(panels) + panel * panel_size +
+                          (size_t)row * tile_columns * WIDTH + channel % WIDTH;
+  lanes_t lines[6][COLUMNS_OF_TILES];
+  for (int first = 0; first < tile_columns; first += TILES) {
+    const int count = min(TILES, tile_columns - first);
+    const int columns = 4 * count + SIZE - 4;
+    for (int y = 0; y < SIZE; ++y) {
+      if (lanes > 0 && (uint)(h + y) < (uint)height) {
+        load_channels(POINTER(image), lines[y], at + (h + y) * h_stride, first * 4 - left,
+                      columns, lanes, width, channel_stride, w_stride, extent);
+      } else {
+        for (int x = 0; x < columns; ++x) {
+          lines[y][x] = 0;
+        }
+      }
+    }
+    for (int x = 0; x < columns; ++x) {
+      lanes_t d[SIZE], o[6];
+#pragma unroll
+      for (int y = 0; y < SIZE; ++y) {
+        d[y] = lines[y][x];
+      }
+      transform_tile(d, o);
+#pragma unroll
+      for (int y = 0; y < 6; ++y) {
+        lines[y][x] = o[y];
+      }
+    }
+    for (int t = 0; t < count; ++t) {
+      for (int y = 0; y < 6; ++y) {
+        lanes_t o[6];
+        transform_tile(lines[y] + 4 * t, o);
+        global compute_t *to = out + y * 6 * frequency_stride + (first + t) * WIDTH;
+#pragma unroll
+        for (int x = 0; x < 6; ++x) {
+          STORE_CHANNELS(o[x], to + x * frequency_stride)
+        }
+      }
+    }
+  }
+}
+
+#else
+// One work-item: one tile of one channel.
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void winograd_tiles_gpu(TILE_PARAMETERS) {
+  const int channel = get_global_id(0);
+  const int k = get_global_id(1);
+  const int panel_count = (channels + WIDTH - 1) / WIDTH;
+  const tile_t tile = tile_at(first_row * tile_columns + k, tile_rows, tile_columns);
+  const int row = tile.row * 4 - top;
+  const int column = tile.column * 4 - left;
+  const global storage_t *in =
+      POINTER(image) + tile.image * batch_stride + channel * channel_stride;
+  lanes_t lines[6][SIZE];
+#pragma unroll
+  for (int x = 0; x < SIZE; ++x) {
+    lanes_t d[SIZE], o[6];
+#pragma unroll
+    for (int y = 0; y < SIZE; ++y) {
+      d[y] = channel < channels && (uint)(row + y) < (uint)height &&
+                     (uint)(column + x) < (uint)width
+                 ? LOAD(in, (row + y) * h_stride + (column + x) * w_stride)
+                 : 0;
+    }
+    transform_tile(d, o);
+#pragma unroll
+    for (int y = 0; y < 6; ++y) {
+      lines[y][x] = o[y];
+    }
+  }
+  const size_t panel_size = (size_t)depth * WIDTH;
+  global compute_t *out = POINTER(panels) + channel / WIDTH * panel_size +
+                          (size_t)k * WIDTH + channel % WIDTH;
+#pragma unroll
+  for (int y = 0; y < 6; ++y) {
+    lanes_t o[6];
+    transform_tile(lines[y], o);
+#pragma unroll
+    for (int x = 0; x < 6; ++x) {
+      out[(y * 6 + x) * panel_count * panel_size] = o[x];
+    }
+  }
+}
+#endif
