@@ -14,7 +14,7 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kRun = 16;  // RUN of sum_columns on CPUs
+constexpr int64_t kRun = 256;  // RUN of sum_columns on CPUs
 constexpr int64_t kWorkspaceBytes = int64_t(64) << 20;
 
 using Vector4 = std::array<int32_t, 4>;
@@ -94,16 +94,24 @@ void columns_forward(const ConvolutionProblem& p,
                      const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t depth = p.depth();
-  // copy: weights are small beside their columns, and packing reads them flat
-  const Tensor weight = a.weight.contiguous();
-  const Tensor left =
-      pack(weight,
-           {arg(weight), level(rows, depth), level(depth, 1), rows * depth},
-           p.groups,
-           rows,
-           depth,
-           tile_of(weight).rows,
-           false);
+  // copy: packing walks the taps of a weight at one stride
+  const Tensor weight =
+      has_pixel_stride(a.weight) ? a.weight : a.weight.contiguous();
+  const int64_t tap_stride = weight.stride(4);
+  const int64_t first_tap = a.reverses_taps ? (p.taps() - 1) * tap_stride : 0;
+  const Tensor left = pack(
+      weight,
+      {arg_at(static_cast<const char*>(weight.const_data_ptr()) +
+                  first_tap * weight.element_size(),
+              weight.scalar_type()),
+       level(rows, weight.stride(0)),
+       {p.taps(), weight.stride(1), a.reverses_taps ? -tap_stride : tap_stride},
+       rows * weight.stride(0)},
+      p.groups,
+      rows,
+      depth,
+      tile_of(weight).rows,
+      false);
   Addend addend;
   if (a.bias.defined()) {
     addend = {arg(a.bias), a.bias.stride(0), 0, rows * a.bias.stride(0), 1, 1};

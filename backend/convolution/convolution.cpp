@@ -37,7 +37,7 @@ constexpr ConvolutionSolver kBackwardData[] = {
 constexpr ConvolutionSolver kBackwardWeight[] = {
     {"depthwise", is_depthwise, depthwise_backward_weight},
     {"single_tap", is_single_tap, single_tap_backward_weight},
-    {"winograd", is_winograd_gradient, winograd_backward_weight},
+    {"winograd", is_winograd, winograd_backward_weight},
     {"columns", kAlways, columns_backward_weight},
 };
 

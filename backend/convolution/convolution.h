@@ -36,12 +36,14 @@ struct ConvolutionProblem {
 
 // Five-dimensional tensors: input and its gradient (N, C, D, H, W), weight (O,
 // C / groups, kD, kH, kW), output (N, O, oD, oH, oW). Which of them a solver
-// writes is its family's matter; `bias` may be undefined.
+// writes is its family's matter; `bias` may be undefined. A forward solver that
+// finds `reverses_taps` set takes the weight's taps from the last to the first.
 struct ConvolutionArguments {
   at::Tensor input;
   at::Tensor weight;
   at::Tensor bias;
   at::Tensor output;
+  bool reverses_taps = false;
 };
 
 using ConvolutionSolver =
@@ -72,8 +74,6 @@ void single_tap_backward_weight(const ConvolutionProblem&,
 // 3 x 3 with unit strides, images and channels large enough.
 bool is_winograd(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void winograd_forward(const ConvolutionProblem&, const ConvolutionArguments&);
-bool is_winograd_gradient(const ConvolutionProblem&,
-                          const runtime::DeviceInfo&);
 void winograd_backward_weight(const ConvolutionProblem&,
                               const ConvolutionArguments&);
 

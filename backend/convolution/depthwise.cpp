@@ -113,6 +113,20 @@ void run_sum(const ConvolutionProblem& p,
   }
 }
 
+// The offset of the first tap, the strides of output channels, rows and
+// columns.
+Vector4 weight_strides(const ConvolutionProblem& p,
+                       const Tensor& weight,
+                       bool reverses_taps) {
+  const int64_t last_tap = (p.kernel[1] - 1) * weight.stride(3) +
+                           (p.kernel[2] - 1) * weight.stride(4);
+  const int64_t direction = reverses_taps ? -1 : 1;
+  return {static_cast<int32_t>(reverses_taps ? last_tap : 0),
+          static_cast<int32_t>(weight.stride(0)),
+          static_cast<int32_t>(direction * weight.stride(3)),
+          static_cast<int32_t>(direction * weight.stride(4))};
+}
+
 }  // namespace
 
 bool is_depthwise(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
@@ -126,7 +140,6 @@ bool is_depthwise(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
 
 void depthwise_forward(const ConvolutionProblem& p,
                        const ConvolutionArguments& a) {
-  const Tensor& w = a.weight;
   run_sum(p,
           a,
           a.bias,
@@ -134,10 +147,7 @@ void depthwise_forward(const ConvolutionProblem& p,
            a.output,
            1,
            p.out_channels / p.groups,
-           {0,
-            static_cast<int32_t>(w.stride(0)),
-            static_cast<int32_t>(w.stride(3)),
-            static_cast<int32_t>(w.stride(4))},
+           weight_strides(p, a.weight, a.reverses_taps),
            {1, 1},
            plane(p.stride),
            plane(p.padding)});
@@ -145,7 +155,6 @@ void depthwise_forward(const ConvolutionProblem& p,
 
 void depthwise_backward_data(const ConvolutionProblem& p,
                              const ConvolutionArguments& a) {
-  const Tensor& w = a.weight;
   const auto padding = [&p](int d) {
     return static_cast<int32_t>((p.kernel[d] - 1) * p.dilation[d] -
                                 p.padding[d]);
@@ -157,11 +166,7 @@ void depthwise_backward_data(const ConvolutionProblem& p,
            a.input,
            p.out_channels / p.groups,
            1,
-           {static_cast<int32_t>((p.kernel[1] - 1) * w.stride(3) +
-                                 (p.kernel[2] - 1) * w.stride(4)),
-            static_cast<int32_t>(w.stride(0)),
-            static_cast<int32_t>(-w.stride(3)),
-            static_cast<int32_t>(-w.stride(4))},
+           weight_strides(p, a.weight, true),
            plane(p.stride),
            {1, 1},
            {padding(1), padding(2)}});

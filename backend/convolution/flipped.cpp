@@ -5,8 +5,6 @@
 
 #include "../../cpp/aten/launch.h"
 
-#include <ATen/ops/flip.h>
-
 #include <algorithm>
 
 namespace torch_opencl::ops {
@@ -15,8 +13,11 @@ using at::Tensor;
 
 namespace {
 
-// (O, C / g, taps) to (C, O / g, reversed taps).
-Tensor flipped_weight(const ConvolutionProblem& p, const Tensor& weight) {
+// (O, C / g, taps) to (C, O / g, taps).
+Tensor swap_channels(const ConvolutionProblem& p, const Tensor& weight) {
+  if (p.groups == 1) {
+    return weight.transpose(0, 1);
+  }
   std::vector<int64_t> grouped = weight.sizes().vec();
   grouped[0] /= p.groups;
   grouped.insert(grouped.begin(), p.groups);
@@ -24,8 +25,7 @@ Tensor flipped_weight(const ConvolutionProblem& p, const Tensor& weight) {
   std::swap(sizes[0], sizes[1]);
   sizes[0] *= p.groups;
   sizes[1] /= p.groups;
-  const Tensor reversed = p.taps() == 1 ? weight : at::flip(weight, {2, 3, 4});
-  return reversed.reshape(grouped).transpose(1, 2).reshape(sizes);
+  return weight.reshape(grouped).transpose(1, 2).reshape(sizes);
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void flipped_backward_data(const ConvolutionProblem& p,
     forward.padding[d] = p.dilation[d] * (p.kernel[d] - 1) - p.padding[d];
   }
   const ConvolutionArguments arguments{
-      a.output, flipped_weight(p, a.weight), Tensor(), a.input};
+      a.output, swap_channels(p, a.weight), Tensor(), a.input, true};
   select(forward_solvers(), forward, aten::device_of(a.input).info())
       .run(forward, arguments);
 }

@@ -12,6 +12,11 @@
 #ifndef RUN
 #define RUN 1  // neighbours along w that one work-item computes
 #endif
+#if RUN == 1
+#define SUM_OF(i) sums[0]
+#else
+#define SUM_OF(i) sums[i]
+#endif
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void sum_columns(CONST_TENSOR(compute_t, columns), TENSOR(storage_t, image),
@@ -30,26 +35,41 @@ void sum_columns(CONST_TENSOR(compute_t, columns), TENSOR(storage_t, image),
       channel * (size_t)(kernel_size.s0 * kernel_size.s1 * kernel_size.s2) * images * pixels;
   global storage_t *out = POINTER(image) + n * batch_stride + channel * channel_stride +
                           d * d_stride + h * h_stride;
-  for (int w = begin; w < end; ++w) {
-    compute_t sum = 0;
-    for (int kd = 0; kd < kernel_size.s0; ++kd) {
-      const int from_d = d + padding.s0 - kd * dilation.s0;
-      const int od = from_d / stride.s0;
-      if (from_d < 0 || od * stride.s0 != from_d || od >= output_size.s0) continue;
-      for (int kh = 0; kh < kernel_size.s1; ++kh) {
-        const int from_h = h + padding.s1 - kh * dilation.s1;
-        const int oh = from_h / stride.s1;
-        if (from_h < 0 || oh * stride.s1 != from_h || oh >= output_size.s1) continue;
-        for (int kw = 0; kw < kernel_size.s2; ++kw) {
-          const int from_w = w + padding.s2 - kw * dilation.s2;
-          const int ow = from_w / stride.s2;
-          if (from_w < 0 || ow * stride.s2 != from_w || ow >= output_size.s2) continue;
-          const int tap = (kd * kernel_size.s1 + kh) * kernel_size.s2 + kw;
-          sum += in[tap * (images * pixels) +
-                    (od * output_size.s1 + oh) * output_size.s2 + ow];
+  compute_t sums[RUN];
+  for (int i = 0; i < RUN; ++i) {
+    sums[i] = 0;
+  }
+  for (int kd = 0; kd < kernel_size.s0; ++kd) {
+    const int from_d = d + padding.s0 - kd * dilation.s0;
+    const int od = from_d / stride.s0;
+    if (from_d < 0 || od * stride.s0 != from_d || od >= output_size.s0) continue;
+    for (int kh = 0; kh < kernel_size.s1; ++kh) {
+      const int from_h = h + padding.s1 - kh * dilation.s1;
+      const int oh = from_h / stride.s1;
+      if (from_h < 0 || oh * stride.s1 != from_h || oh >= output_size.s1) continue;
+      for (int kw = 0; kw < kernel_size.s2; ++kw) {
+        const int tap = (kd * kernel_size.s1 + kh) * kernel_size.s2 + kw;
+        const global compute_t *line = in + tap * (images * pixels) +
+                                       (od * output_size.s1 + oh) * output_size.s2;
+        // Output column ow adds to image column ow * stride + shift.
+        const int shift = kw * dilation.s2 - padding.s2;
+        const int first_ow =
+            max(0, begin - shift + stride.s2 - 1) / stride.s2;
+        const int last_ow =
+            end - 1 < shift ? -1 : min(output_size.s2 - 1, (end - 1 - shift) / stride.s2);
+        if (stride.s2 == 1) {
+          for (int ow = first_ow; ow <= last_ow; ++ow) {
+            SUM_OF(ow + shift - begin) += line[ow];
+          }
+        } else {
+          for (int ow = first_ow; ow <= last_ow; ++ow) {
+            SUM_OF(ow * stride.s2 + shift - begin) += line[ow];
+          }
         }
       }
     }
-    STORE(out, w * w_stride, sum);
+  }
+  for (int w = begin; w < end; ++w) {
+    STORE(out, w * w_stride, sums[w - begin]);
   }
 }

@@ -24,12 +24,17 @@ int64_t block_of(const Tensor& image) {
   return image.stride(4) == 1 ? 8 : 16;
 }
 
-Tensor transform_weight(const ConvolutionProblem& p, const Tensor& weight) {
+Tensor transform_weight(const ConvolutionProblem& p,
+                        const Tensor& weight,
+                        bool reverses_taps) {
   const bool is_cpu = aten::device_of(weight).is_cpu();
   const int64_t width = tile_of(weight).rows;
   Tensor panels =
       empty_panels(weight, kFrequencies, p.out_channels, p.channels, width);
   const int64_t lanes = is_cpu ? 16 : 1;
+  const int64_t last_tap = 2 * (weight.stride(3) + weight.stride(4));
+  const int64_t first_tap = reverses_taps ? last_tap : 0;
+  const int64_t direction = reverses_taps ? -1 : 1;
   launch(weight,
          sources::winograd_weight,
          "winograd_weight",
@@ -38,14 +43,16 @@ Tensor transform_weight(const ConvolutionProblem& p, const Tensor& weight) {
                ceil_div(p.out_channels, width),
                is_cpu ? 1 : 64,
                1),
-         arg(weight),
+         arg_at(static_cast<const char*>(weight.const_data_ptr()) +
+                    first_tap * weight.element_size(),
+                weight.scalar_type()),
          arg(panels),
          as_int(p.out_channels),
          as_int(p.channels),
          weight.stride(0),
          weight.stride(1),
-         weight.stride(3),
-         weight.stride(4));
+         direction * weight.stride(3),
+         direction * weight.stride(4));
   return panels;
 }
 
@@ -164,12 +171,13 @@ bool is_winograd(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
   const Tiling tiling = tiling_of(p);
   const bool is_two_dimensional =
       p.input[0] == 1 && p.padding[0] == 0 && p.kernel[0] == 1;
-  // Tiles reach over the edge of small images, and small problems are ruled by
-  // their transforms.
+  // Tiles reach over the edge of small images. The transformed weight, or its
+  // gradient, takes four times the memory: few pixels are not worth it.
+  constexpr int64_t kFewestPixels = 1024;
   const bool is_worth_it = 2 * p.output[1] * p.output[2] >=
                                kWinogradTile * kWinogradTile * tiling.tiles() &&
                            p.channels >= 16 && p.out_channels >= 16 &&
-                           p.images * tiling.tiles() >= 16;
+                           p.images * p.pixels() >= kFewestPixels;
   return is_two_dimensional && is_worth_it && p.kernel == Spatial{1, 3, 3} &&
          p.stride == Spatial{1, 1, 1} && p.dilation == Spatial{1, 1, 1} &&
          p.groups == 1 && p.dtype != at::kDouble && !p.is_large;
@@ -177,7 +185,7 @@ bool is_winograd(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
 
 void winograd_forward(const ConvolutionProblem& p,
                       const ConvolutionArguments& a) {
-  const Tensor weight = transform_weight(p, a.weight);
+  const Tensor weight = transform_weight(p, a.weight, a.reverses_taps);
   const int64_t all = p.images * tiling_of(p).tiles();
   const int64_t step = tiles_at_once(p, a.output);
   for (int64_t first = 0; first < all; first += step) {

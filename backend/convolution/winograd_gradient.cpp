@@ -81,13 +81,6 @@ int64_t tile_rows_at_once(const ConvolutionProblem& p, const Tensor& on) {
 
 }  // namespace
 
-bool is_winograd_gradient(const ConvolutionProblem& p,
-                          const runtime::DeviceInfo& device) {
-  // The sums take four times the weight's memory: few tiles are not worth it.
-  constexpr int64_t kFewestPixels = 2048;
-  return is_winograd(p, device) && p.images * p.pixels() >= kFewestPixels;
-}
-
 void winograd_backward_weight(const ConvolutionProblem& p,
                               const ConvolutionArguments& a) {
   const Tile tile = tile_of(a.weight);

@@ -52,6 +52,7 @@ namespace torch_opencl::runtime {
   _(clRetainEvent)                        \
   _(clRetainMemObject)                    \
   _(clSetKernelArg)                       \
+  _(clSetMemObjectDestructorCallback)     \
   _(clWaitForEvents)
 
 struct Api {

@@ -1,5 +1,6 @@
 #include "block_pool.h"
 
+#include "device_buffer.h"
 #include "error.h"
 
 #include <cstdio>
@@ -133,8 +134,7 @@ Block* BlockPool::create_segment(uint64_t bytes,
     return nullptr;
   }
   cl_int code = CL_SUCCESS;
-  cl_mem memory = api().clCreateBuffer(
-      device_.context(), CL_MEM_READ_WRITE, bytes, nullptr, &code);
+  cl_mem memory = create_buffer(device_, bytes, &code);
   if (code != CL_SUCCESS) {
     if (is_out_of_memory(code)) {
       return nullptr;
