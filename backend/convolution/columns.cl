@@ -7,7 +7,10 @@
 // zero where that falls outside. Two-dimensional images have a depth of one.
 
 #include "types.clh"
+#include "lanes.clh"
+#include "transpose.clh"
 #include "panels.clh"
+#include "image_lines.clh"
 
 typedef struct {
   index_t offset;
@@ -73,45 +76,104 @@ static inline place_t tap_place(int i, int4 kernel_size, int4 dilation,
   CONST_TENSOR(storage_t, input), TENSOR(compute_t, panels), const int rows, \
       const int depth, GEOMETRY, const index_t batch_stride,                 \
       const index_t channel_stride, const index_t d_stride,                  \
-      const index_t h_stride, const index_t w_stride, const index_t group_stride
+      const index_t h_stride, const index_t w_stride, const index_t group_stride, \
+      const index_t extent
 
 static inline int is_inside(int d, int h, int w, int4 size) {
   return (uint)d < (uint)size.s0 && (uint)h < (uint)size.s1 && (uint)w < (uint)size.s2;
 }
 
 #ifndef IS_GPU
-// One work-item: a panel's share of DEPTH_BLOCK depths, for one group.
+#define PANEL_BASE                                                             \
+  const int panel = get_global_id(0);                                         \
+  const int begin = get_global_id(1) * DEPTH_BLOCK;                           \
+  const int end = min(depth, begin + DEPTH_BLOCK);                            \
+  const size_t group = get_global_id(2);                                      \
+  const global storage_t *in = POINTER(input) + group * group_stride;         \
+  const index_t in_extent = extent - (index_t)(group * group_stride);         \
+  global compute_t *out = POINTER(panels) +                                   \
+      ((group * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + begin) * WIDTH; \
+  const int first = panel * WIDTH;                                            \
+  const int width = min(WIDTH, rows - first);
+
+// Up to LANES pixels of an output row, from `pixel` on, at a tap.
+static inline lanes_t load_pixels(const global storage_t *in, place_t pixel, place_t tap,
+                                  int4 input_size, int step, index_t w_stride,
+                                  index_t extent) {
+  const int w = pixel.w + tap.w;
+  if ((uint)(pixel.d + tap.d) >= (uint)input_size.s0 ||
+      (uint)(pixel.h + tap.h) >= (uint)input_size.s1) {
+    return 0;
+  }
+  return load_columns_apart(in, pixel.offset + tap.offset - w * w_stride, w, step,
+                            input_size.s2, w_stride, extent);
+}
+
+#if ROWS_ARE_PIXELS
+// One work-item: a panel's share of DEPTH_BLOCK taps, for one group. Pixels of
+// an output row are a run: their vectors overlap, the later one counts.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void pack_columns_cpu(COLUMN_PARAMETERS) {
-  const int panel = get_global_id(0);
-  const int begin = get_global_id(1) * DEPTH_BLOCK;
-  const int end = min(depth, begin + DEPTH_BLOCK);
-  const size_t group = get_global_id(2);
-  const global storage_t *in = POINTER(input) + group * group_stride;
-  global compute_t *out = POINTER(panels) +
-      ((group * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + begin) * WIDTH;
-  const int first = panel * WIDTH;
-  const int width = min(WIDTH, rows - first);
-  index_t offsets[WIDTH];
-  int ds[WIDTH], hs[WIDTH], ws[WIDTH];
-  for (int l = 0; l < WIDTH; ++l) {
-    const place_t place = ROW_PLACE(first + min(l, width - 1));
-    offsets[l] = place.offset;
-    ds[l] = place.d;
-    // A lane beyond the matrix is outside of every image.
-    hs[l] = l < width ? place.h : INT_MIN / 2;
-    ws[l] = place.w;
+  PANEL_BASE
+  place_t runs[WIDTH];
+  int lengths[WIDTH];
+  int run_count = 0;
+  for (int l = 0; l < width;) {
+    const int length =
+        min(min(LANES, width - l), output_size.s2 - (first + l) % output_size.s2);
+    runs[run_count] = PIXEL(first + l);
+    lengths[run_count++] = length;
+    l += length;
   }
+  compute_t line[WIDTH + LANES];
   for (int k = begin; k < end; ++k) {
-    const place_t place = DEPTH_PLACE(k);
-    for (int l = 0; l < WIDTH; ++l) {
-      out[l] = is_inside(ds[l] + place.d, hs[l] + place.h, ws[l] + place.w, input_size)
-                   ? LOAD(in, offsets[l] + place.offset)
-                   : 0;
+    const place_t tap = TAP(k);
+    int l = 0;
+    for (int run = 0; run < run_count; ++run) {
+      vstore16(load_pixels(in, runs[run], tap, input_size, stride.s2, w_stride, in_extent),
+               0, line + l);
+      l += lengths[run];
+    }
+    for (; l < WIDTH; ++l) {
+      line[l] = 0;
+    }
+    for (l = 0; l < WIDTH; ++l) {
+      out[l] = line[l];
     }
     out += WIDTH;
   }
 }
+#else
+// One work-item: a panel's share of DEPTH_BLOCK pixels, for one group. Pixels
+// of an output row are read by vectors, one a tap, and turned.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void pack_columns_cpu(COLUMN_PARAMETERS) {
+  PANEL_BASE
+  place_t taps[WIDTH];
+  for (int l = 0; l < WIDTH; ++l) {
+    taps[l] = TAP(first + min(l, width - 1));
+  }
+  for (int k = begin; k < end;) {
+    const int run = min(min(LANES, end - k), output_size.s2 - k % output_size.s2);
+    const place_t pixel = PIXEL(k);
+    for (int group_of_taps = 0; group_of_taps < WIDTH; group_of_taps += LANES) {
+      lanes_t lines[LANES];
+      for (int l = 0; l < LANES; ++l) {
+        lines[l] = group_of_taps + l < width
+                       ? load_pixels(in, pixel, taps[group_of_taps + l], input_size,
+                                     stride.s2, w_stride, in_extent)
+                       : 0;
+      }
+      transpose(lines);
+      for (int i = 0; i < run; ++i) {
+        vstore16(lines[i], 0, out + i * WIDTH + group_of_taps);
+      }
+    }
+    k += run;
+    out += run * WIDTH;
+  }
+}
+#endif
 
 #else
 // One work-item: one element of a panel.

@@ -1,11 +1,7 @@
-#include "convolution.h"
+#include "chunks.h"
 
 #include "../../cpp/aten/factories.h"
 #include "kernel_sources.h"
-
-#include <ATen/ops/empty.h>
-
-#include <algorithm>
 
 namespace torch_opencl::ops {
 
@@ -15,7 +11,6 @@ using at::Tensor;
 namespace {
 
 constexpr int64_t kRun = 256;  // RUN of sum_columns on CPUs
-constexpr int64_t kWorkspaceBytes = int64_t(64) << 20;
 
 using Vector4 = std::array<int32_t, 4>;
 
@@ -26,29 +21,15 @@ Vector4 vector4(const Spatial& spatial) {
           0};
 }
 
-// Images whose columns fit the workspace.
-int64_t images_at_once(const ConvolutionProblem& p) {
-  const int64_t bytes =
-      p.groups * p.depth() * p.pixels() *
-      static_cast<int64_t>(c10::elementSize(compute_type(p.dtype)));
-  return std::clamp<int64_t>(kWorkspaceBytes / std::max<int64_t>(bytes, 1),
-                             1,
-                             std::max<int64_t>(p.images, 1));
-}
-
-Tensor slice(const Tensor& tensor, int64_t first, int64_t count) {
-  return tensor.narrow(0, first, count);
-}
-
 // The right operand: columns of `input`, with pixels or taps as its rows.
 Tensor pack_columns(const ConvolutionProblem& p,
                     const Tensor& input,
                     bool rows_are_pixels) {
   const bool is_cpu = aten::device_of(input).is_cpu();
-  const int64_t width = tile_of(input).columns;
-  const int64_t all_pixels = input.size(0) * p.pixels();
+  const int64_t all_pixels = p.images * p.pixels();
   const int64_t rows = rows_are_pixels ? all_pixels : p.depth();
   const int64_t depth = rows_are_pixels ? p.depth() : all_pixels;
+  const int64_t width = right_width(input, rows);
   Tensor panels = empty_panels(input, p.groups, rows, depth, width);
   const auto stride = [&p](int64_t value) {
     return index_argument(value, p.is_large);
@@ -58,6 +39,7 @@ Tensor pack_columns(const ConvolutionProblem& p,
          sources::columns,
          is_cpu ? "pack_columns_cpu" : "pack_columns_gpu",
          {{"DTYPE", dtype_of(input)},
+          {"LANES", is_cpu ? 16 : 1},
           {"WIDTH", width},
           {"ROWS_ARE_PIXELS", rows_are_pixels},
           {"IS_LARGE", p.is_large},
@@ -79,8 +61,14 @@ Tensor pack_columns(const ConvolutionProblem& p,
          stride(input.stride(2)),
          stride(input.stride(3)),
          stride(input.stride(4)),
-         stride(p.channels / p.groups * input.stride(1)));
+         stride(p.channels / p.groups * input.stride(1)),
+         stride(extent_of(input)));
   return panels;
+}
+
+// Of an image.
+int64_t elements_of_columns(const ConvolutionProblem& p) {
+  return p.groups * p.depth() * p.pixels();
 }
 
 }  // namespace
@@ -110,28 +98,31 @@ void columns_forward(const ConvolutionProblem& p,
       p.groups,
       rows,
       depth,
-      tile_of(weight).rows,
+      left_width(weight),
       false);
   Addend addend;
   if (a.bias.defined()) {
     addend = {arg(a.bias), a.bias.stride(0), 0, rows * a.bias.stride(0), 1, 1};
   }
-  const int64_t step = images_at_once(p);
-  for (int64_t first = 0; first < p.images; first += step) {
-    const int64_t images = std::min(step, p.images - first);
-    const Tensor right = pack_columns(p, slice(a.input, first, images), true);
-    const Tensor output = slice(a.output, first, images);
+  const auto multiply_chunk = [&](const Chunk& chunk) {
+    const Tensor& output = chunk.output;
+    const int64_t pixels = chunk.problem.images * p.pixels();
     multiply(output,
-             {p.groups, rows, images * p.pixels(), depth},
+             {p.groups, rows, pixels, depth},
              left,
-             right,
+             pack_columns(chunk.problem, chunk.input, true),
              {arg(output),
               output.stride(1),
               {p.pixels(), output.stride(0), output.stride(4)},
               rows * output.stride(1)},
              addend,
              p.is_large);
-  }
+  };
+  for_each_chunk(p,
+                 a.input,
+                 a.output,
+                 images_at_once(p, a.input, elements_of_columns(p)),
+                 multiply_chunk);
 }
 
 void columns_backward_data(const ConvolutionProblem& p,
@@ -144,22 +135,21 @@ void columns_backward_data(const ConvolutionProblem& p,
   // copy: packing walks the pixels of an output at one stride
   const Tensor grads =
       has_pixel_stride(a.output) ? a.output : a.output.contiguous();
-  const Tile tile = tile_of(a.input);
   const Tensor left =
       pack(weight,
            {arg(weight), level(rows, 1), level(depth, rows), rows * depth},
            p.groups,
            rows,
            depth,
-           tile.rows,
+           left_width(weight),
            false);
   const auto stride = [&p](int64_t value) {
     return index_argument(value, p.is_large);
   };
-  const int64_t step = images_at_once(p);
-  for (int64_t first = 0; first < p.images; first += step) {
-    const int64_t images = std::min(step, p.images - first);
-    const Tensor grad = slice(grads, first, images);
+  const auto add_chunk = [&](const Chunk& chunk) {
+    const Tensor& grad = chunk.output;
+    const Tensor& image = chunk.input;
+    const int64_t images = chunk.problem.images;
     const int64_t pixels = images * p.pixels();
     const Tensor right = pack(grad,
                               {arg(grad),
@@ -169,7 +159,7 @@ void columns_backward_data(const ConvolutionProblem& p,
                               p.groups,
                               pixels,
                               depth,
-                              tile.columns,
+                              right_width(grad, pixels),
                               p.is_large);
     const Tensor columns =
         empty_like_meta({p.groups * rows * pixels},
@@ -182,7 +172,6 @@ void columns_backward_data(const ConvolutionProblem& p,
              {arg(columns), pixels, level(pixels, 1), rows * pixels},
              {},
              p.is_large);
-    const Tensor image = slice(a.input, first, images);
     const int64_t run = is_cpu ? kRun : 1;
     launch(image,
            sources::sum_columns,
@@ -209,7 +198,12 @@ void columns_backward_data(const ConvolutionProblem& p,
            stride(image.stride(2)),
            stride(image.stride(3)),
            stride(image.stride(4)));
-  }
+  };
+  for_each_chunk(p,
+                 a.input,
+                 grads,
+                 images_at_once(p, a.input, elements_of_columns(p)),
+                 add_chunk);
 }
 
 void columns_backward_weight(const ConvolutionProblem& p,
@@ -219,18 +213,12 @@ void columns_backward_weight(const ConvolutionProblem& p,
   // copy: packing walks the pixels of an output at one stride
   const Tensor grads =
       has_pixel_stride(a.output) ? a.output : a.output.contiguous();
-  const int64_t step = images_at_once(p);
-  const at::ScalarType compute = compute_type(p.dtype);
-  // Sums over several chunks stay in the compute type.
-  const bool is_direct =
-      a.weight.is_contiguous() && (compute == p.dtype || step >= p.images);
-  const Tensor sums = is_direct ? a.weight
-                                : at::empty(a.weight.sizes(),
-                                            a.weight.options().dtype(compute));
-  for (int64_t first = 0; first < p.images; first += step) {
-    const int64_t images = std::min(step, p.images - first);
-    const Tensor grad = slice(grads, first, images);
-    const int64_t depth = images * p.pixels();
+  const int64_t step = images_at_once(
+      p, a.weight, elements_of_columns(p) + p.out_channels * p.pixels());
+  const Tensor sums = sums_for(a.weight, step < p.images, true);
+  const auto add_chunk = [&](const Chunk& chunk) {
+    const Tensor& grad = chunk.output;
+    const int64_t depth = chunk.problem.images * p.pixels();
     const Tensor left = pack(grad,
                              {arg(grad),
                               level(rows, grad.stride(1)),
@@ -239,22 +227,22 @@ void columns_backward_weight(const ConvolutionProblem& p,
                              p.groups,
                              rows,
                              depth,
-                             tile_of(grad).rows,
+                             left_width(grad),
                              p.is_large);
-    const Tensor right = pack_columns(p, slice(a.input, first, images), false);
     Addend addend;
-    if (first > 0) {
+    if (!chunk.is_first) {
       addend = {arg(sums), columns, 1, rows * columns, 1, 1};
     }
     multiply(sums,
              {p.groups, rows, columns, depth},
              left,
-             right,
+             pack_columns(chunk.problem, chunk.input, false),
              {arg(sums), columns, level(columns, 1), rows * columns},
              addend,
              p.is_large);
-  }
-  if (!is_direct) {
+  };
+  for_each_chunk(p, a.input, grads, step, add_chunk);
+  if (!sums.is_same(a.weight)) {
     a.weight.copy_(sums);
   }
 }

@@ -90,6 +90,15 @@ void depthwise_backward_data(const ConvolutionProblem&,
 void depthwise_backward_weight(const ConvolutionProblem&,
                                const ConvolutionArguments&);
 
+// One past the last element that the tensor reaches.
+inline int64_t extent_of(const at::Tensor& tensor) {
+  int64_t extent = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    extent += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  return extent;
+}
+
 // True where an image's positions follow each other at one stride, that of the
 // last dimension.
 bool has_pixel_stride(const at::Tensor& tensor);

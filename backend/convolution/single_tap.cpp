@@ -1,6 +1,6 @@
 // 1x1 convolutions: input and output are the product's operands, packed from
 // where they lie, without columns.
-#include "convolution.h"
+#include "chunks.h"
 
 namespace torch_opencl::ops {
 
@@ -33,7 +33,7 @@ Tensor pack_weight(const ConvolutionProblem& p, const Tensor& weight, int row) {
               p.groups,
               row == 0 ? rows : channels,
               row == 0 ? channels : rows,
-              tile_of(weight).rows,
+              left_width(weight),
               false);
 }
 
@@ -49,7 +49,7 @@ Tensor pack_pixels(const ConvolutionProblem& p,
               p.groups,
               p.images * p.pixels(),
               channels,
-              tile_of(tensor).columns,
+              right_width(tensor, p.images * p.pixels()),
               p.is_large);
 }
 
@@ -92,7 +92,6 @@ void multiply_pixels(const ConvolutionProblem& p,
 }  // namespace
 
 bool is_single_tap(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
-  // The workspace holds every pixel of the batch once.
   return p.taps() == 1 && p.stride == Spatial{1, 1, 1} &&
          p.padding == Spatial{0, 0, 0};
 }
@@ -105,47 +104,78 @@ void single_tap_forward(const ConvolutionProblem& p,
   if (a.bias.defined()) {
     addend = {arg(a.bias), a.bias.stride(0), 0, rows * a.bias.stride(0), 1, 1};
   }
-  multiply_pixels(p,
-                  pack_weight(p, a.weight, 0),
-                  pack_pixels(p, with_pixel_stride(a.input), depth),
-                  a.output,
-                  rows,
-                  depth,
-                  addend);
+  const Tensor weight = pack_weight(p, a.weight, 0);
+  const auto multiply_chunk = [&](const Chunk& chunk) {
+    const Tensor pixels = pack_pixels(chunk.problem, chunk.input, depth);
+    multiply_pixels(
+        chunk.problem, weight, pixels, chunk.output, rows, depth, addend);
+  };
+  for_each_chunk(p,
+                 with_pixel_stride(a.input),
+                 a.output,
+                 images_at_once(p, a.input, p.channels * p.pixels()),
+                 multiply_chunk);
 }
 
 void single_tap_backward_data(const ConvolutionProblem& p,
                               const ConvolutionArguments& a) {
   const int64_t rows = p.channels / p.groups;
   const int64_t depth = p.out_channels / p.groups;
-  multiply_pixels(p,
-                  pack_weight(p, a.weight, 1),
-                  pack_pixels(p, with_pixel_stride(a.output), depth),
-                  a.input,
-                  rows,
-                  depth,
-                  {});
+  const Tensor weight = pack_weight(p, a.weight, 1);
+  const auto multiply_chunk = [&](const Chunk& chunk) {
+    const Tensor pixels = pack_pixels(chunk.problem, chunk.output, depth);
+    multiply_pixels(
+        chunk.problem, weight, pixels, chunk.input, rows, depth, {});
+  };
+  for_each_chunk(p,
+                 a.input,
+                 with_pixel_stride(a.output),
+                 images_at_once(p, a.input, p.out_channels * p.pixels()),
+                 multiply_chunk);
 }
 
 void single_tap_backward_weight(const ConvolutionProblem& p,
                                 const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t columns = p.channels / p.groups;
-  const Tile tile = tile_of(a.weight);
-  const Tensor left =
-      pack_channels(p, with_pixel_stride(a.output), rows, tile.rows);
-  const Tensor right =
-      pack_channels(p, with_pixel_stride(a.input), columns, tile.columns);
-  multiply(a.weight,
-           {p.groups, rows, columns, p.images * p.pixels()},
-           left,
-           right,
-           {arg(a.weight),
-            a.weight.stride(0),
-            level(columns, a.weight.stride(1)),
-            rows * a.weight.stride(0)},
-           {},
-           p.is_large);
+  const int64_t step =
+      images_at_once(p, a.weight, (p.channels + p.out_channels) * p.pixels());
+  const Tensor sums = sums_for(a.weight, step < p.images, false);
+  const Output output{arg(sums),
+                      sums.stride(0),
+                      level(columns, sums.stride(1)),
+                      rows * sums.stride(0)};
+  const auto add_chunk = [&](const Chunk& chunk) {
+    const ConvolutionProblem& part = chunk.problem;
+    const Tensor left =
+        pack_channels(part, chunk.output, rows, left_width(sums));
+    const Tensor right =
+        pack_channels(part, chunk.input, columns, right_width(sums, columns));
+    Addend addend;
+    if (!chunk.is_first) {
+      addend = {output.view,
+                output.row_stride,
+                output.column.stride,
+                output.batch_stride,
+                1,
+                1};
+    }
+    multiply(sums,
+             {p.groups, rows, columns, part.images * part.pixels()},
+             left,
+             right,
+             output,
+             addend,
+             p.is_large);
+  };
+  for_each_chunk(p,
+                 with_pixel_stride(a.input),
+                 with_pixel_stride(a.output),
+                 step,
+                 add_chunk);
+  if (!sums.is_same(a.weight)) {
+    a.weight.copy_(sums);
+  }
 }
 
 }  // namespace torch_opencl::ops

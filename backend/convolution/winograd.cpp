@@ -2,6 +2,7 @@
 // tiles of the image and outputs are transformed by kernels of their own; in
 // between are 36 products of matrices, one a frequency.
 #include "winograd.h"
+#include "chunks.h"
 
 #include "../../cpp/aten/factories.h"
 #include "kernel_sources.h"
@@ -28,7 +29,7 @@ Tensor transform_weight(const ConvolutionProblem& p,
                         const Tensor& weight,
                         bool reverses_taps) {
   const bool is_cpu = aten::device_of(weight).is_cpu();
-  const int64_t width = tile_of(weight).rows;
+  const int64_t width = left_width(weight);
   Tensor panels =
       empty_panels(weight, kFrequencies, p.out_channels, p.channels, width);
   const int64_t lanes = is_cpu ? 16 : 1;
@@ -62,7 +63,7 @@ Tensor transform_input(const ConvolutionProblem& p,
                        int64_t first,
                        int64_t tiles) {
   const bool is_cpu = aten::device_of(input).is_cpu();
-  const int64_t width = tile_of(input).columns;
+  const int64_t width = right_width(input, tiles);
   const int64_t block = block_of(input);
   const Tiling tiling = tiling_of(p);
   Tensor panels = empty_panels(input, kFrequencies, tiles, p.channels, width);
@@ -103,7 +104,7 @@ void transform_output(const ConvolutionProblem& p,
                       int64_t first,
                       int64_t tiles) {
   const bool is_cpu = aten::device_of(output).is_cpu();
-  const int64_t width = tile_of(output).columns;
+  const int64_t width = right_width(output, tiles);
   const int64_t block = block_of(output);
   const Tiling tiling = tiling_of(p);
   launch(
@@ -144,9 +145,9 @@ int64_t tiles_at_once(const ConvolutionProblem& p, const Tensor& on) {
   const int64_t bytes =
       kFrequencies * (p.channels + p.out_channels) *
       static_cast<int64_t>(c10::elementSize(compute_type(p.dtype)));
-  const int64_t step = 2 * tile_of(on).columns;
+  const int64_t step = 96;
   const int64_t fitting =
-      std::max<int64_t>(winograd_workspace(on) / bytes / step, 1) * step;
+      std::max<int64_t>(workspace_bytes(on) / bytes / step, 1) * step;
   return std::min(all, fitting);
 }
 
@@ -192,7 +193,7 @@ void winograd_forward(const ConvolutionProblem& p,
     const int64_t tiles = std::min(step, all - first);
     const Tensor input = transform_input(p, a.input, first, tiles);
     const FrequencyMatrices products = empty_frequency_matrices(
-        a.output, p.out_channels, tiles, tile_of(a.output).columns);
+        a.output, p.out_channels, tiles, right_width(a.output, tiles));
     multiply(
         products.values,
         {kFrequencies, p.out_channels, tiles, p.channels, kWinogradSumBlock},

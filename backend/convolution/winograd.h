@@ -22,21 +22,6 @@ inline Tiling tiling_of(const ConvolutionProblem& p) {
           ceil_div(p.output[2], kWinogradTile)};
 }
 
-// Bytes of tiles and products in flight: on CPUs they stay in the last level of
-// cache.
-inline int64_t winograd_workspace(const at::Tensor& on) {
-  return int64_t(aten::device_of(on).is_cpu() ? 8 : 256) << 20;
-}
-
-// One past the last element that the tensor reaches.
-inline int64_t extent_of(const at::Tensor& tensor) {
-  int64_t extent = 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    extent += (tensor.size(d) - 1) * tensor.stride(d);
-  }
-  return extent;
-}
-
 // A matrix for each frequency, in the compute type.
 struct FrequencyMatrices {
   at::Tensor values;

@@ -2,6 +2,7 @@
 // forward (winograd.cpp) in its transformed weight is, for each frequency, a
 // product of the transformed tiles of the image with those of the output's
 // gradient, summed over the tiles.
+#include "chunks.h"
 #include "winograd.h"
 
 #include "../../cpp/aten/factories.h"
@@ -76,14 +77,13 @@ int64_t tile_rows_at_once(const ConvolutionProblem& p, const Tensor& on) {
       kFrequencies * (p.channels + p.out_channels) * tiling.columns *
       static_cast<int64_t>(c10::elementSize(compute_type(p.dtype)));
   return std::clamp<int64_t>(
-      winograd_workspace(on) / bytes, 1, p.images * tiling.rows);
+      workspace_bytes(on) / bytes, 1, p.images * tiling.rows);
 }
 
 }  // namespace
 
 void winograd_backward_weight(const ConvolutionProblem& p,
                               const ConvolutionArguments& a) {
-  const Tile tile = tile_of(a.weight);
   const FrequencyMatrices sums =
       empty_frequency_matrices(a.weight, p.out_channels, p.channels, 16);
   const Output output{arg(sums.values),
@@ -95,9 +95,9 @@ void winograd_backward_weight(const ConvolutionProblem& p,
   for (int64_t first = 0; first < all; first += step) {
     const TileRows rows{first, std::min(step, all - first)};
     const Tensor grads =
-        transform_tiles(p, a.output, Spatial{}, 4, tile.rows, rows);
-    const Tensor images =
-        transform_tiles(p, a.input, p.padding, 6, tile.columns, rows);
+        transform_tiles(p, a.output, Spatial{}, 4, left_width(a.weight), rows);
+    const Tensor images = transform_tiles(
+        p, a.input, p.padding, 6, right_width(a.weight, p.channels), rows);
     Addend addend;
     if (first > 0) {
       addend = {output.view, sums.row_stride, 1, sums.frequency_stride, 1, 1};

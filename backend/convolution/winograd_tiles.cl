@@ -5,6 +5,7 @@
 #include "winograd.clh"
 #include "panels.clh"
 #include "lanes.clh"
+#include "transpose.clh"
 #include "image_lines.clh"
 
 #define TILE_PARAMETERS                                                        \
@@ -39,28 +40,6 @@ static inline void transform_tile(const lanes_t *d, lanes_t *o) {
 #ifndef IS_GPU
 #define TILES 16  // transformed at a time
 #define COLUMNS_OF_TILES (4 * TILES + 16)
-
-#define INTERLEAVE(a, b, low, high)                                            \
-  low = (lanes_t)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3,              \
-                  a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7);             \
-  high = (lanes_t)(a.s8, b.s8, a.s9, b.s9, a.sa, b.sa, a.sb, b.sb,             \
-                   a.sc, b.sc, a.sd, b.sd, a.se, b.se, a.sf, b.sf);
-
-// Each round moves one bit of the row index into the column index.
-static inline void transpose(lanes_t *rows) {
-#pragma unroll
-  for (int round = 0; round < 4; ++round) {
-    lanes_t moved[16];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      INTERLEAVE(rows[i], rows[i + 8], moved[2 * i], moved[2 * i + 1])
-    }
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      rows[i] = moved[i];
-    }
-  }
-}
 
 // `count` columns of a line from `column` on, each a vector of `lanes`
 // channels; zero outside of the image. `at` is the offset of column 0.

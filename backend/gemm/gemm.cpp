@@ -73,21 +73,20 @@ Operands operands_of(const Product& p, const GemmArguments& a) {
 
 void run_packed(const GemmProblem& problem, const GemmArguments& a) {
   const Product& p = problem.product;
-  const Tile tile = tile_of(a.out);
   const Operands operands = operands_of(p, a);
   const Tensor left_panels = pack(a.out,
                                   operands.left,
                                   p.batch,
                                   p.rows,
                                   p.depth,
-                                  tile.rows,
+                                  left_width(a.out),
                                   problem.is_large);
   const Tensor right_panels = pack(a.out,
                                    operands.right,
                                    p.batch,
                                    p.columns,
                                    p.depth,
-                                   tile.columns,
+                                   right_width(a.out, p.columns),
                                    problem.is_large);
   multiply(a.out,
            p,

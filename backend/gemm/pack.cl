@@ -1,9 +1,44 @@
 // Packs a strided matrix into panels (panels.clh).
 
 #include "types.clh"
+#include "lanes.clh"
+#include "transpose.clh"
 #include "panels.clh"
 
 #ifndef IS_GPU
+// 32 depths of 8 rows, or 16 depths of WIDTH rows, that follow each other in
+// memory: read by vectors along the depth.
+#define DEPTHS_AT_ONCE (WIDTH == 8 ? 32 : 16)
+static inline void pack_transposed(const global storage_t *in, const index_t *offsets,
+                                   global compute_t *out) {
+  lanes_t lines[16];
+#if WIDTH == 8
+#pragma unroll
+  for (int l = 0; l < 8; ++l) {
+    lines[l] = CONCAT(load_lanes_, DTYPE)(in + offsets[l]);
+    lines[l + 8] = CONCAT(load_lanes_, DTYPE)(in + offsets[l] + 16);
+  }
+  transpose(lines);
+#pragma unroll
+  for (int k = 0; k < 16; ++k) {
+    vstore8(lines[k].lo, k, out);
+    vstore8(lines[k].hi, k + 16, out);
+  }
+#else
+  for (int first = 0; first < WIDTH; first += 16) {
+#pragma unroll
+    for (int l = 0; l < 16; ++l) {
+      lines[l] = CONCAT(load_lanes_, DTYPE)(in + offsets[first + l]);
+    }
+    transpose(lines);
+#pragma unroll
+    for (int k = 0; k < 16; ++k) {
+      vstore16(lines[k], 0, out + k * WIDTH + first);
+    }
+  }
+#endif
+}
+
 // One work-item: a panel's share of DEPTH_BLOCK depths.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void pack_panels_cpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
@@ -24,9 +59,25 @@ void pack_panels_cpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
   }
   const int is_dense = width == WIDTH && row_stride == 1 &&
                        first / row_size == (first + WIDTH - 1) / row_size;
+  const int is_transposed = depth_stride == 1 && width == WIDTH && WIDTH % 8 == 0;
   int outer = begin / depth_size;
   int inner = begin % depth_size;
   for (int k = begin; k < end; ++k) {
+    if (is_transposed) {
+      const int run = min(end - k, depth_size - inner) / DEPTHS_AT_ONCE * DEPTHS_AT_ONCE;
+      for (const int stop = k + run; k < stop; k += DEPTHS_AT_ONCE) {
+        pack_transposed(in + outer * depth_outer_stride + inner, offsets, out);
+        out += DEPTHS_AT_ONCE * WIDTH;
+        inner += DEPTHS_AT_ONCE;
+      }
+      if (inner == depth_size) {
+        inner = 0;
+        ++outer;
+      }
+      if (k == end) {
+        break;
+      }
+    }
     const index_t at = outer * depth_outer_stride + inner * depth_stride;
     if (is_dense) {
       const global storage_t *line = in + offsets[0] + at;

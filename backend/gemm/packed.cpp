@@ -20,8 +20,18 @@ bool needs_long_index(std::initializer_list<at::TensorBase> tensors) {
   return false;
 }
 
-Tile tile_of(const at::TensorBase& on) {
-  return device_of(on).is_cpu() ? Tile{8, 48} : Tile{64, 64};
+int64_t left_width(const at::TensorBase& on) {
+  return device_of(on).is_cpu() ? 8 : 64;
+}
+
+int64_t right_width(const at::TensorBase& on, int64_t columns) {
+  if (!device_of(on).is_cpu()) {
+    return 64;
+  }
+  const auto padded = [columns](int64_t width) {
+    return ceil_div(columns, width) * width;
+  };
+  return padded(32) < padded(48) ? 32 : 48;
 }
 
 at::Tensor empty_panels(const at::TensorBase& on,
@@ -54,6 +64,7 @@ at::Tensor pack(const at::TensorBase& on,
          sources::pack,
          is_cpu ? "pack_panels_cpu" : "pack_panels_gpu",
          {{"DTYPE", dtype_of(on)},
+          {"LANES", is_cpu ? 16 : 1},
           {"WIDTH", width},
           {"IS_LARGE", is_large},
           {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
@@ -81,13 +92,13 @@ void multiply(const at::TensorBase& on,
               const Addend& addend,
               bool is_large) {
   const bool is_cpu = device_of(on).is_cpu();
-  const Tile tile = tile_of(on);
   const at::ScalarType compute = compute_type(on.scalar_type());
   const auto stride = [is_large](int64_t value) {
     return index_argument(value, is_large);
   };
-  const size_t row_tiles = ceil_div(product.rows, tile.rows);
-  const size_t column_tiles = ceil_div(product.columns, tile.columns);
+  const int64_t width = right_width(on, product.columns);
+  const size_t row_tiles = ceil_div(product.rows, left_width(on));
+  const size_t column_tiles = ceil_div(product.columns, width);
   const auto run = [&](const char* name,
                        std::initializer_list<Define> defines,
                        const NDRange& work) {
@@ -117,8 +128,8 @@ void multiply(const at::TensorBase& on,
   if (is_cpu) {
     run("gemm_cpu",
         {{"DTYPE", dtype_of(on)},
-         {"ROWS", tile.rows},
-         {"COLUMNS", tile.columns},
+         {"ROWS", left_width(on)},
+         {"COLUMNS", width},
          {"SUM_BLOCK", product.sum_block},
          {"IS_LARGE", is_large}},
         range(row_tiles, column_tiles, product.batch, 1, 1, 1));

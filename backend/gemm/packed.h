@@ -59,12 +59,10 @@ struct Addend {
   at::Scalar beta = 0;
 };
 
-// Widths of the panels on the device of `on`.
-struct Tile {
-  int64_t rows;
-  int64_t columns;
-};
-Tile tile_of(const at::TensorBase& on);
+// Widths of the operands' panels on the device of `on`: rows and columns of a
+// tile. The right one's is that of two that pads `columns` least.
+int64_t left_width(const at::TensorBase& on);
+int64_t right_width(const at::TensorBase& on, int64_t columns);
 
 // Panels of compute type for `rows` x `depth` matrices.
 at::Tensor empty_panels(const at::TensorBase& on,
