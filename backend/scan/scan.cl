@@ -1,7 +1,11 @@
-// Sums and products along one dimension. One work-item walks one line, in
+// Sums, products and extremes along one dimension. One work-item walks one line, in
 // order, so the same input gives the same bits.
 
 #include "types.clh"
+
+#ifndef IS_MAXIMUM
+#define IS_MAXIMUM 0
+#endif
 
 #define PARAMETERS                                                          \
   TENSOR(storage_t, out), CONST_TENSOR(storage_t, self), const ulong lines, \
@@ -32,6 +36,31 @@ void cumulative_sum(PARAMETERS) {
     STORE(POINTER(out), start + i * inner, total + lost);
   }
 }
+
+// Terms are relative to the largest element so far; what rounding has lost is
+// kept as above.
+kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+void cumulative_log_sum_exp(PARAMETERS) {
+  LINE
+  compute_t largest = -INFINITY;
+  compute_t total = 0;
+  compute_t lost = 0;
+  for (long i = 0; i < length; ++i) {
+    const compute_t x = LOAD(POINTER(self), start + i * inner);
+    if (x > largest) {
+      const compute_t scale = exp(largest - x);
+      total *= scale;
+      lost *= scale;
+      largest = x;
+    }
+    // Of equal infinities the difference is not a number.
+    const compute_t term = x == largest ? 1 : exp(x - largest);
+    const compute_t next = total + term;
+    lost += total >= term ? (total - next) + term : (term - next) + total;
+    total = next;
+    STORE(POINTER(out), start + i * inner, log(total + lost) + largest);
+  }
+}
 #else
 kernel __attribute__((reqd_work_group_size(16, 1, 1)))
 void cumulative_sum(PARAMETERS) {
@@ -51,5 +80,28 @@ void cumulative_product(PARAMETERS) {
   for (long i = 0; i < length; ++i) {
     total *= LOAD(POINTER(self), start + i * inner);
     STORE(POINTER(out), start + i * inner, total);
+  }
+}
+
+// Of equal extremes the last; a NaN is beyond everything.
+#if IS_MAXIMUM
+#define IS_BEYOND(x, extreme) ((x) >= (extreme))
+#else
+#define IS_BEYOND(x, extreme) ((x) <= (extreme))
+#endif
+
+kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+void cumulative_extreme(PARAMETERS, TENSOR(long, indices)) {
+  LINE
+  compute_t extreme = LOAD(POINTER(self), start);
+  long at = 0;
+  for (long i = 0; i < length; ++i) {
+    const compute_t x = LOAD(POINTER(self), start + i * inner);
+    if (x != x || (extreme == extreme && IS_BEYOND(x, extreme))) {
+      extreme = x;
+      at = i;
+    }
+    STORE(POINTER(out), start + i * inner, extreme);
+    POINTER(indices)[start + i * inner] = at;
   }
 }

@@ -1,0 +1,102 @@
+"""Running sums, products, extremes and logarithms of sums of exponentials."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from against_cpu import FLOATS, check, contiguous, offset, strided, transposed
+
+SCANS = {
+    "cumsum": torch.cumsum,
+    "cumprod": torch.cumprod,
+    "logcumsumexp": torch.logcumsumexp,
+    "cummax": lambda x, d: tuple(torch.cummax(x, d)),
+    "cummin": lambda x, d: tuple(torch.cummin(x, d)),
+}
+EXTREMES = [torch.cummax, torch.cummin]
+
+
+@pytest.mark.parametrize("layout", [contiguous, transposed, strided, offset])
+@pytest.mark.parametrize("name", SCANS)
+def test_layouts(device, name, layout):
+    for dim in (0, 1, -1):
+        check(lambda x: SCANS[name](x, dim), [layout(torch.randn(3, 5, 7))], device)  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", SCANS)
+def test_dtypes(device, name, dtype):
+    check(lambda x: SCANS[name](x, 0), [torch.randn(13, 5)], device, dtype)
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_sizes(device, name):
+    for size in ((), (1,), (0,), (3, 0), (0, 3), (1, 131), (131, 1)):
+        check(lambda x: SCANS[name](x, 0), [torch.randn(size)], device)
+
+
+@pytest.mark.parametrize("scan", EXTREMES)
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool]
+)
+def test_extremes_of_integers(device, scan, dtype):
+    x = torch.randint(0, 5, (4, 50)).to(dtype)
+    for result, expected in zip(scan(x.to(device), 1), scan(x, 1), strict=True):
+        assert torch.equal(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("scan", [*EXTREMES, torch.logcumsumexp])
+def test_nan_and_infinity(device, scan):
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor(
+        [
+            [1, nan, 2, nan, inf],
+            [-inf, -inf, 1, inf, inf],
+            [inf, 1, -inf, nan, 0],
+            [nan, inf, 0, 1, -inf],
+            [2, 2, 1, 2, 3],
+        ]
+    )
+    results, expected = scan(x.to(device), 1), scan(x, 1)
+    if torch.is_tensor(results):
+        results, expected = [results], [expected]
+    for result, value in zip(results, expected, strict=True):
+        torch.testing.assert_close(result.cpu(), value, equal_nan=True)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_logcumsumexp_of_long_lines(device, sign):
+    # Rising lines have a new largest element at each step.
+    x = torch.linspace(-30, 30, 5000) * sign
+    check(lambda x: torch.logcumsumexp(x, 0), [x], device, backward=False)
+    check(
+        lambda x: torch.logcumsumexp(x, 0), [torch.randn(5000)], device, backward=False
+    )
+
+
+@pytest.mark.parametrize("scan", EXTREMES)
+def test_extremes_into_strided_outputs(device, scan):
+    x = torch.randn(7, 5)
+    values = torch.empty(5, 7, device=device).t()
+    indices = torch.empty(5, 7, device=device, dtype=torch.int64).t()
+    scan(x.to(device), 0, out=(values, indices))
+    expected = scan(x, 0)
+    assert torch.equal(values.cpu(), expected.values)
+    assert torch.equal(indices.cpu(), expected.indices)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.cummax(x, 2),
+        lambda x: torch.logcumsumexp(x, 2),
+        lambda x: torch.logcumsumexp(x.long(), 0),
+    ],
+)
+def test_errors_are_the_cpus(device, call):
+    x = torch.randn(3, 4)
+    with pytest.raises(Exception) as expected:
+        call(x)
+    with pytest.raises(type(expected.value)) as raised:
+        call(x.to(device))
+    assert str(raised.value) == str(expected.value)
