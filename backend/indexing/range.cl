@@ -44,3 +44,33 @@ void triangle(TENSOR(storage_t, out), CONST_TENSOR(storage_t, self),
                                        column * column_stride)
              : 0);
 }
+
+// How many of the first `rows` rows' elements lie left of the diagonal or on
+// it: sums of 1, 2, 3 ... up to `columns`, which then repeats.
+inline long sum_to(long last, long columns) {
+  const long rising = clamp(last, 0L, columns);
+  return rising * (rising + 1) / 2 + max(last - columns, 0L) * columns;
+}
+inline long count_below(long rows, long columns, long offset) {
+  return sum_to(offset + rows, columns) - sum_to(offset, columns);
+}
+
+// Positions on one side of a diagonal, row by row; one work-item an element of
+// the matrix. `offset` is the last diagonal below.
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void triangle_indices(TENSOR(storage_t, out), const ulong size,
+                      const long rows, const long columns, const long offset,
+                      const int is_upper) {
+  const size_t i = get_global_id(0);
+  const long row = i / columns;
+  const long column = i % columns;
+  if (row >= rows || (column - row > offset) != (is_upper != 0)) {
+    return;
+  }
+  const long before = count_below(row, columns, offset);
+  const long below = clamp(row + offset + 1, 0L, columns);
+  const long at = is_upper ? row * columns - before + column - below
+                           : before + column;
+  STORE(POINTER(out), at, (compute_t)row);
+  STORE(POINTER(out), size + at, (compute_t)column);
+}

@@ -1,16 +1,24 @@
-// arange, linspace, eye, tril, triu.
+// arange, range, linspace, logspace, eye, tril, triu and their indices.
 #include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
 #include "../common/kernel_text.h"
 #include "kernel_sources.h"
 
 #include <ATen/Dispatch_v2.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/arange_ops.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/eye_ops.h>
 #include <ATen/ops/linspace_ops.h>
+#include <ATen/ops/logspace_ops.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/range_ops.h>
+#include <ATen/ops/tril_indices_ops.h>
 #include <ATen/ops/tril_meta.h>
 #include <ATen/ops/tril_ops.h>
+#include <ATen/ops/triu_indices_ops.h>
 #include <ATen/ops/triu_meta.h>
 #include <ATen/ops/triu_ops.h>
 
@@ -38,6 +46,17 @@ void through_contiguous(const Tensor& out, const Write& write) {
   out.copy_(dense);
 }
 
+void check_bounds(double first, double last, double by) {
+  TORCH_CHECK(by > 0 || by < 0, "step must be nonzero");
+  TORCH_CHECK(std::isfinite(first) && std::isfinite(last),
+              "unsupported range: ",
+              first,
+              " -> ",
+              last);
+  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first),
+              "upper bound and lower bound inconsistent with step sign");
+}
+
 // In integer arithmetic for an int64 result, as ATen does: a fractional step
 // of one is zero.
 int64_t arange_size(const Scalar& start,
@@ -47,16 +66,9 @@ int64_t arange_size(const Scalar& start,
   const double first = start.toDouble();
   const double last = end.toDouble();
   const double by = step.toDouble();
-  TORCH_CHECK(by > 0 || by < 0, "step must be nonzero");
-  TORCH_CHECK_VALUE(type != at::kLong || step.toLong() != 0,
+  TORCH_CHECK_VALUE(type != at::kLong || by == 0 || step.toLong() != 0,
                     "step must be nonzero");
-  TORCH_CHECK(std::isfinite(first) && std::isfinite(last),
-              "unsupported range: ",
-              first,
-              " -> ",
-              last);
-  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first),
-              "upper bound and lower bound inconsistent with step sign");
+  check_bounds(first, last, by);
   double size = 0;
   if (type == at::kLong) {
     // Exact beyond 2^53.
@@ -70,6 +82,21 @@ int64_t arange_size(const Scalar& start,
   TORCH_CHECK(size >= 0 && size <= static_cast<double>(INT64_MAX),
               "invalid size, possible overflow?");
   return static_cast<int64_t>(size);
+}
+
+void fill_range(const Scalar& start, const Scalar& step, const Tensor& out) {
+  const at::ScalarType compute = compute_type(out.scalar_type());
+  through_contiguous(out, [&](const Tensor& dense) {
+    launch(dense,
+           sources::range,
+           "arange",
+           {{"DTYPE", dtype_of(dense)}},
+           aten::range(dense.numel(), 64),
+           arg(dense),
+           static_cast<uint64_t>(dense.numel()),
+           scalar_argument(start, compute),
+           scalar_argument(step, compute));
+  });
 }
 
 Tensor& arange_out(const Scalar& start,
@@ -92,18 +119,29 @@ Tensor& arange_out(const Scalar& start,
     }
     out.resize_({size});
   }
-  const at::ScalarType compute = compute_type(out.scalar_type());
-  through_contiguous(out, [&](const Tensor& dense) {
-    launch(dense,
-           sources::range,
-           "arange",
-           {{"DTYPE", dtype_of(dense)}},
-           aten::range(size, 64),
-           arg(dense),
-           static_cast<uint64_t>(size),
-           scalar_argument(start, compute),
-           scalar_argument(step, compute));
-  });
+  fill_range(start, step, out);
+  return out;
+}
+
+// With its end, unlike arange.
+Tensor& range_out(const Scalar& start,
+                  const Scalar& end,
+                  const Scalar& step,
+                  Tensor& out) {
+  double first = start.toDouble();
+  double last = end.toDouble();
+  double by = step.toDouble();
+  if (!out.is_floating_point()) {
+    first = std::trunc(first);
+    last = std::trunc(last);
+    by = std::trunc(by);
+  }
+  check_bounds(first, last, by);
+  const int64_t size = static_cast<int64_t>((last - first) / by + 1);
+  if (out.numel() != size) {
+    out.resize_({size});
+  }
+  fill_range(start, step, out);
   return out;
 }
 
@@ -140,6 +178,37 @@ Tensor& linspace_out(const Scalar& start,
            scalar_argument(step, compute));
   });
   return out;
+}
+
+// Exponents in the widest type: a power's relative error is its exponent's
+// absolute one, and integers round towards zero.
+Tensor& logspace_out(const Scalar& start,
+                     const Scalar& end,
+                     int64_t steps,
+                     double base,
+                     Tensor& out) {
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  if (out.numel() != steps) {
+    out.resize_({steps});
+  }
+  if (steps == 0) {
+    return out;
+  }
+  const bool is_integral = !out.is_floating_point();
+  if (is_integral && steps > 1) {
+    // As for linspace: on the host.
+    Tensor host = at::empty_like(out, out.options().device(at::kCPU));
+    at::_ops::logspace_out::call(start, end, steps, base, host);
+    return out.copy_(host);
+  }
+  if (steps == 1) {
+    return out.fill_(std::pow(base, start.toDouble()));
+  }
+  const at::ScalarType type =
+      aten::device_of(out).info().has_fp64 ? at::kDouble : at::kFloat;
+  Tensor exponents = at::empty({steps}, out.options().dtype(type));
+  linspace_out(start, end, steps, exponents);
+  return out.copy_(at::pow(base, exponents).view_as(out));
 }
 
 Tensor& eye_m_out(int64_t n, int64_t m, Tensor& out) {
@@ -210,6 +279,78 @@ struct triu_out : at::meta::structured_triu {
   }
 };
 
+using MaybeType = std::optional<at::ScalarType>;
+using MaybeLayout = std::optional<at::Layout>;
+using MaybeDevice = std::optional<at::Device>;
+
+Tensor triangle_indices(int64_t rows,
+                        int64_t columns,
+                        int64_t offset,
+                        bool is_upper,
+                        const at::TensorOptions& options) {
+  at::native::check_args(rows, columns, options.layout());
+  const at::ScalarType type = options.dtype().toScalarType();
+  check_implemented(type == at::kInt || type == at::kLong,
+                    is_upper ? "triu_indices" : "tril_indices",
+                    type);
+  const int64_t below = at::native::get_tril_size(rows, columns, offset);
+  const int64_t size = is_upper ? rows * columns - below : below;
+  Tensor out = at::empty({2, size}, options);
+  if (size > 0) {
+    launch(out,
+           sources::range,
+           "triangle_indices",
+           {{"DTYPE", dtype_of(out)}},
+           aten::range(rows * columns, 64),
+           arg(out),
+           static_cast<uint64_t>(size),
+           rows,
+           columns,
+           offset,
+           static_cast<int32_t>(is_upper));
+  }
+  return out;
+}
+
+at::TensorOptions options_of(MaybeType dtype,
+                             MaybeLayout layout,
+                             MaybeDevice device,
+                             std::optional<bool> pin_memory) {
+  return at::TensorOptions()
+      .dtype(dtype.value_or(at::kLong))
+      .layout(layout)
+      .device(device)
+      .pinned_memory(pin_memory);
+}
+
+Tensor tril_indices(int64_t rows,
+                    int64_t columns,
+                    int64_t offset,
+                    MaybeType dtype,
+                    MaybeLayout layout,
+                    MaybeDevice device,
+                    std::optional<bool> pin_memory) {
+  return triangle_indices(rows,
+                          columns,
+                          offset,
+                          false,
+                          options_of(dtype, layout, device, pin_memory));
+}
+
+Tensor triu_indices(int64_t rows,
+                    int64_t columns,
+                    int64_t offset,
+                    MaybeType dtype,
+                    MaybeLayout layout,
+                    MaybeDevice device,
+                    std::optional<bool> pin_memory) {
+  return triangle_indices(rows,
+                          columns,
+                          offset - 1,
+                          true,
+                          options_of(dtype, layout, device, pin_memory));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -217,6 +358,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          &WithFallback<at::_ops::arange_start_out, &arange_out>::call);
   m.impl("linspace.out",
          &WithFallback<at::_ops::linspace_out, &linspace_out>::call);
+  m.impl("logspace.out",
+         &WithFallback<at::_ops::logspace_out, &logspace_out>::call);
+  m.impl("range.out", &WithFallback<at::_ops::range_out, &range_out>::call);
+  m.impl("tril_indices",
+         &WithFallback<at::_ops::tril_indices, &tril_indices>::call);
+  m.impl("triu_indices",
+         &WithFallback<at::_ops::triu_indices, &triu_indices>::call);
   m.impl("eye.out", &WithFallback<at::_ops::eye_out, &eye_out>::call);
   m.impl("eye.m_out", &WithFallback<at::_ops::eye_m_out, &eye_m_out>::call);
   structured<tril_out, at::_ops::tril_out>(m);
