@@ -167,3 +167,49 @@ def test_rrelu_in_evaluation_and_in_place(device):
     assert torch.rrelu_(y, 0.1, 0.3, True) is y
     assert torch.equal((y.cpu() < 0), (x < 0))
     assert torch.equal(y.cpu()[x > 0], x[x > 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("replacement", [False, True])
+def test_multinomial(device, replacement, dtype):
+    torch.manual_seed(3)
+    weights = torch.tensor([0.0, 1, 0, 3, 4, 0], dtype=dtype, device=device)
+    rows = weights.expand(2000, 6)
+    drawn = torch.multinomial(rows, 3, replacement).cpu()
+    assert drawn.dtype == torch.int64
+    assert drawn.shape == (2000, 3)
+    counts = drawn[:, 0].bincount(minlength=6)
+    assert counts[weights.cpu() == 0].sum() == 0
+    expected = [250.0, 750.0, 1000.0]
+    assert stats.chisquare(counts[[1, 3, 4]].numpy(), expected).pvalue > 1e-4
+    if replacement:
+        counts = drawn.flatten().bincount(minlength=6)[[1, 3, 4]].numpy()
+        assert stats.chisquare(counts, [750.0, 2250.0, 3000.0]).pvalue > 1e-4
+    else:
+        assert torch.equal(drawn.sort(1).values, torch.tensor([[1, 3, 4]] * 2000))
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize(
+    ("weights", "count"),
+    [
+        ([1.0, -1.0], 2),
+        ([1.0, float("inf")], 2),
+        ([0.0, 0.0], 2),
+        ([1.0, 2.0], 0),
+        ([[1.0, 2.0], [0.0, 0.0]], 2),
+        ([[[1.0]]], 1),
+        ([1, 2], 1),
+        ([1.0], 2),
+    ],
+)
+def test_multinomial_errors_are_the_cpus(device, weights, count, replacement):
+    weights = torch.tensor(weights)
+    try:
+        torch.multinomial(weights, count, replacement)
+    except Exception as expected:
+        with pytest.raises(type(expected)) as raised:
+            torch.multinomial(weights.to(device), count, replacement)
+        assert str(raised.value) == str(expected)
+    else:
+        torch.multinomial(weights.to(device), count, replacement)

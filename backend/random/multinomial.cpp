@@ -1,0 +1,80 @@
+// multinomial: ATen's own checks and its way without replacement; with
+// replacement, draws are looked up in the sums of the weights. Also
+// _assert_async, by which ATen checks the weights.
+#include "../../cpp/aten/fallback.h"
+#include "../../cpp/aten/launch.h"
+
+#include <ATen/native/UnaryOps.h>
+#include <ATen/ops/_assert_async_native.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/multinomial_native.h>
+#include <ATen/ops/multinomial_ops.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/stack.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+namespace torch_opencl::ops {
+namespace {
+
+using at::Tensor;
+
+// Waits for the device, as ATen's way without replacement does.
+void check_weights(const Tensor& weights, const Tensor& sums) {
+  const Tensor host = at::stack({weights.min(), weights.max(), sums.min()})
+                          .to(at::Device(at::kCPU), at::kDouble);
+  const double* found = host.const_data_ptr<double>();
+  TORCH_CHECK(found[0] >= 0,
+              "invalid multinomial distribution (encountering probability "
+              "entry < 0)");
+  TORCH_CHECK(std::isfinite(found[1]),
+              "invalid multinomial distribution (encountering probability "
+              "entry = infinity or NaN)");
+  TORCH_CHECK(found[2] > 0,
+              "invalid multinomial distribution (sum of probabilities <= 0)");
+}
+
+void with_replacement(Tensor& result,
+                      const Tensor& self,
+                      int64_t /*samples*/,
+                      std::optional<at::Generator> generator) {
+  if (result.numel() == 0) {
+    return;
+  }
+  const Tensor weights = self.to(aten::compute_type(self.scalar_type()));
+  const Tensor cumulative = weights.cumsum(-1);
+  const Tensor sums = cumulative.narrow(-1, cumulative.size(-1) - 1, 1);
+  check_weights(weights, sums);
+  // To the right of equal sums: a category of weight 0 is never drawn.
+  at::searchsorted_out(
+      result,
+      cumulative.div(sums),
+      at::rand(result.sizes(), std::move(generator), weights.options()),
+      /*out_int32=*/false,
+      /*right=*/true);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  using aten::WithFallback;
+  m.impl("multinomial",
+         &WithFallback<at::_ops::multinomial, &at::native::multinomial>::call);
+  m.impl("multinomial.out",
+         &WithFallback<at::_ops::multinomial_out,
+                       &at::native::multinomial_out>::call);
+  // Waits too: an error has to be raised by the call that makes it.
+  m.impl("_assert_async", TORCH_FN(at::native::_assert_async_cpu));
+  m.impl("_assert_async.msg", TORCH_FN(at::native::_assert_async_msg_cpu));
+}
+
+}  // namespace torch_opencl::ops
+
+namespace at::native {
+
+REGISTER_PRIVATEUSE1_DISPATCH(multinomial_with_replacement_stub,
+                              &torch_opencl::ops::with_replacement)
+
+}  // namespace at::native
