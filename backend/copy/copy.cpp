@@ -209,9 +209,19 @@ Tensor copy_from(const Tensor& self,
   return destination;
 }
 
+// The fallback's results keep the strides that the CPU gave them.
 Tensor copy_from_and_resize(const Tensor& self, const Tensor& destination) {
   if (destination.sizes() != self.sizes()) {
-    destination.resize_(self.sizes());
+    int64_t extent = self.numel() > 0;
+    for (int64_t d = 0; d < self.dim() && extent > 0; ++d) {
+      extent += (self.size(d) - 1) * self.stride(d);
+    }
+    if (extent < self.numel()) {
+      destination.resize_(self.sizes());
+    } else {
+      destination.resize_({extent});
+      destination.as_strided_(self.sizes(), self.strides());
+    }
   }
   return copy_from(self, destination, false);
 }

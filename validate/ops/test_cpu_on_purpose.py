@@ -39,3 +39,13 @@ def test_names_are_aten_families():
     declared = torch_opencl._C._cpu_on_purpose()
     assert declared == sorted(declared)
     assert set(declared) <= families
+
+
+def test_lstsq_has_the_cpus_strides(device):
+    for size in ((5, 3), (3, 5), (2, 5, 3)):
+        a, b = torch.randn(size), torch.randn(*size[:-1], 2)
+        expected = torch.linalg.lstsq(a, b)
+        result = torch.linalg.lstsq(a.to(device), b.to(device))
+        for value, reference in zip(result, expected, strict=True):
+            assert value.stride() == reference.stride()
+            torch.testing.assert_close(value.cpu(), reference)

@@ -316,3 +316,31 @@ def test_every_half_widens_exactly(device):
     assert torch.equal(found.nan_to_num(7.0), halves.float().nan_to_num(7.0))
     assert torch.equal(found.isnan(), halves.isnan())
     assert torch.equal(found.signbit(), halves.signbit())
+
+
+def test_narrow_copy(device):
+    x = torch.randn(5, 3)
+    for arguments in ((0, 1, 2), (1, -2, 2), (-1, 0, 0)):
+        expected = x.t().narrow_copy(*arguments)
+        result = x.to(device).t().narrow_copy(*arguments)
+        assert torch.equal(result.cpu(), expected)
+        assert result.stride() == expected.stride()
+        out = torch.empty(0, device=device)
+        torch.narrow_copy(x.to(device).t(), *arguments, out=out)
+        assert torch.equal(out.cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(0, 3, 5), (4, 0, 1), (-4, 0, 1), (0, -9, 1), (0, 0, -1), (0, 6, 0)],
+)
+def test_narrow_copy_errors_are_the_cpus(device, arguments):
+    x = torch.randn(5, 3)
+    for sample in (x, x[0, 0]):
+        with pytest.raises(Exception) as expected:
+            sample.narrow_copy(*arguments)
+        with pytest.raises(type(expected.value)) as raised:
+            sample.to(device).narrow_copy(*arguments)
+        # Behind the text some errors have where they were raised.
+        text = str(expected.value).splitlines()[0]
+        assert str(raised.value).splitlines()[0] == text
