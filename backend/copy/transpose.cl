@@ -5,21 +5,9 @@
 
 #include "types.clh"
 #include "lanes.clh"
+#include "layouts.clh"
 
 #define ROWS 64  // of dimension 0: neighbouring lines of the result
-
-// The host's Problem.
-typedef struct {
-  int rank;
-  int chunk;  // of dimension 1
-  int sizes[8];
-  int out_strides[8];
-  int self_strides[8];
-} problem_t;
-
-#define INTERLEAVE(a, b, s0, s1, s2, s3, s4, s5, s6, s7)                       \
-  (lanes_t)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3, a.s4, b.s4, a.s5, \
-            b.s5, a.s6, b.s6, a.s7, b.s7)
 
 // Each round rotates the bits of an element's place (row, column) by one: after
 // four of them rows and columns have changed places.

@@ -12,9 +12,9 @@ namespace {
 using namespace torch_opencl::aten;
 
 constexpr int kRank = 8;
-constexpr int64_t kLanes = 16;
+constexpr int kLanes = 16;
 constexpr int64_t kRows = 64;
-constexpr int64_t kChunk = 256;
+constexpr int kChunk = 256;
 // A result that leaves nothing of itself in a cache for its reader.
 constexpr int64_t kStreamedBytes = int64_t{32} << 20;
 
@@ -32,6 +32,97 @@ bool is_supported(at::ScalarType out, at::ScalarType self) {
          (out == at::kDouble) == (self == at::kDouble);
 }
 
+// The iterator's strides in elements, and dimensions put in another order.
+class Walk {
+ public:
+  explicit Walk(at::TensorIteratorBase& iter) : iter_(iter) {
+    problem_.rank = iter.ndim();
+  }
+  int32_t size(int dimension) const {
+    return static_cast<int32_t>(iter_.shape()[dimension]);
+  }
+  int32_t stride(int operand, int dimension) const {
+    return static_cast<int32_t>(iter_.strides(operand)[dimension] /
+                                int64_t(iter_.element_size(operand)));
+  }
+  // The first dimension of this stride, or the number of dimensions.
+  int find(int operand, int32_t wanted) const {
+    int d = 0;
+    while (d < iter_.ndim() && (stride(operand, d) != wanted || size(d) == 1)) {
+      ++d;
+    }
+    return d;
+  }
+  // The problem with these two dimensions first.
+  Problem problem(int first, int second, int chunk) {
+    int next = 0;
+    const auto append = [&](int d) {
+      problem_.sizes[next] = size(d);
+      problem_.out_strides[next] = stride(0, d);
+      problem_.self_strides[next++] = stride(1, d);
+    };
+    append(first);
+    append(second);
+    for (int d = 0; d < iter_.ndim(); ++d) {
+      if (d != first && d != second) {
+        append(d);
+      }
+    }
+    problem_.chunk = chunk;
+    return problem_;
+  }
+
+ private:
+  at::TensorIteratorBase& iter_;
+  Problem problem_{};
+};
+
+bool streams(const at::TensorIteratorBase& iter) {
+  return iter.dtype(0) == at::kFloat &&
+         iter.numel() * int64_t{4} >= kStreamedBytes;
+}
+
+bool copy_interleaved(at::TensorIteratorBase& iter) {
+  Walk walk(iter);
+  const int rank = iter.ndim();
+  const int dense_out = walk.find(0, 1);
+  const int dense_self = walk.find(1, 1);
+  if (dense_out == rank || dense_self == rank || dense_out == dense_self) {
+    return false;
+  }
+  const auto is_factor = [&](int operand, int turns, int line) {
+    const int32_t factor = walk.size(turns);
+    return (factor == 2 || factor == 4) && walk.size(line) >= kLanes &&
+           walk.stride(operand, line) == factor;
+  };
+  const bool interleaves = is_factor(0, dense_out, dense_self);
+  if (!interleaves && !is_factor(1, dense_self, dense_out)) {
+    return false;
+  }
+  const int turns = interleaves ? dense_out : dense_self;
+  const int line = interleaves ? dense_self : dense_out;
+  const at::TensorBase& out = iter.tensor_base(0);
+  const int64_t per_group = int64_t{walk.size(turns)} * walk.size(line);
+  const int64_t groups = iter.numel() / per_group;
+  const int64_t units = device_of(out).info().compute_units;
+  const int64_t chunk = std::clamp<int64_t>(
+      groups / (32 * units), 1, std::max<int64_t>(1, 65536 / per_group));
+  launch(out,
+         sources::interleave,
+         interleaves ? "copy_interleaving" : "copy_separating",
+         {{"DTYPE", dtype_of(iter.dtype(1))},
+          {"OUT_DTYPE", dtype_of(iter.dtype(0))},
+          {"LANES", kLanes},
+          {"FACTOR", walk.size(turns)},
+          {"STREAM", streams(iter)}},
+         range((groups + chunk - 1) / chunk, 1),
+         walk.problem(turns, line, static_cast<int>(chunk)),
+         static_cast<int32_t>(groups),
+         arg_at(iter.data_ptr(0), iter.dtype(0)),
+         arg_at(iter.data_ptr(1), iter.dtype(1)));
+  return true;
+}
+
 }  // namespace
 
 bool copy_transposed(at::TensorIteratorBase& iter) {
@@ -41,35 +132,16 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
       !is_supported(iter.dtype(0), iter.dtype(1))) {
     return false;
   }
-  const auto stride = [&iter](int operand, int dimension) {
-    return static_cast<int32_t>(iter.strides(operand)[dimension] /
-                                int64_t(iter.element_size(operand)));
-  };
-  int dense = 0;
-  while (dense < iter.ndim() &&
-         (stride(1, dense) != 1 || iter.shape()[dense] == 1)) {
-    ++dense;
+  if (copy_interleaved(iter)) {
+    return true;
   }
-  if (dense == 0 || dense == iter.ndim() || stride(0, 0) != 1 ||
-      std::min(iter.shape()[0], iter.shape()[dense]) < kLanes) {
+  Walk walk(iter);
+  const int dense = walk.find(1, 1);
+  if (dense == 0 || dense == iter.ndim() || walk.stride(0, 0) != 1 ||
+      std::min(walk.size(0), walk.size(dense)) < kLanes) {
     return false;
   }
-  Problem problem{};
-  problem.rank = iter.ndim();
-  problem.chunk = kChunk;
-  int next = 0;
-  const auto append = [&](int dimension) {
-    problem.sizes[next] = static_cast<int32_t>(iter.shape()[dimension]);
-    problem.out_strides[next] = stride(0, dimension);
-    problem.self_strides[next++] = stride(1, dimension);
-  };
-  append(0);
-  append(dense);
-  for (int d = 1; d < iter.ndim(); ++d) {
-    if (d != dense) {
-      append(d);
-    }
-  }
+  const Problem problem = walk.problem(0, dense, kChunk);
   const int64_t squares = int64_t{problem.sizes[0]} * problem.sizes[1];
   const int64_t items = (problem.sizes[0] + kRows - 1) / kRows *
                         ((problem.sizes[1] + kChunk - 1) / kChunk) *
@@ -80,9 +152,7 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
          {{"DTYPE", dtype_of(iter.dtype(1))},
           {"OUT_DTYPE", dtype_of(iter.dtype(0))},
           {"LANES", kLanes},
-          {"STREAM",
-           iter.dtype(0) == at::kFloat &&
-               iter.numel() * int64_t{4} >= kStreamedBytes}},
+          {"STREAM", streams(iter)}},
          range(items, 1),
          problem,
          arg_at(iter.data_ptr(0), iter.dtype(0)),

@@ -65,6 +65,19 @@ def test_shuffles(device, call, layout):
         assert result.stride() == expected.stride()
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("factor", [2, 3, 4])
+@pytest.mark.parametrize("width", [16, 37])
+def test_wide_shuffles(device, width, factor, dtype):
+    x = torch.randn(2, 2 * factor**2, 3, width).to(dtype)
+    y = F.pixel_shuffle(x, factor)
+    for layout in LAYOUTS:
+        moved = move(layout(x), device)
+        assert torch.equal(F.pixel_shuffle(moved, factor).cpu(), y)
+        moved = move(layout(y), device)
+        assert torch.equal(F.pixel_unshuffle(moved, factor).cpu(), x)
+
+
 @pytest.mark.parametrize("call", SHUFFLES)
 def test_shuffles_of_nothing(device, call):
     # Not against the CPU, where pixel_unshuffle returns an empty tensor as it is.
