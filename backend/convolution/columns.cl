@@ -8,7 +8,7 @@
 
 #include "types.clh"
 #include "lanes.clh"
-#include "transpose.clh"
+#include "transpose_vectors.clh"
 #include "panels.clh"
 #include "image_lines.clh"
 

@@ -5,7 +5,7 @@
 #include "winograd.clh"
 #include "panels.clh"
 #include "lanes.clh"
-#include "transpose.clh"
+#include "transpose_vectors.clh"
 #include "image_lines.clh"
 
 #define TILE_PARAMETERS                                                        \

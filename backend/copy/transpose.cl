@@ -5,21 +5,10 @@
 
 #include "types.clh"
 #include "lanes.clh"
+#include "transpose_vectors.clh"
 #include "layouts.clh"
 
 #define ROWS 64  // of dimension 0: neighbouring lines of the result
-
-// Each round rotates the bits of an element's place (row, column) by one: after
-// four of them rows and columns have changed places.
-inline void rotate_places(lanes_t *to, const lanes_t *from) {
-#pragma unroll
-  for (int i = 0; i < LANES / 2; ++i) {
-    const lanes_t a = from[i];
-    const lanes_t b = from[i + LANES / 2];
-    to[2 * i] = INTERLEAVE(a, b, s0, s1, s2, s3, s4, s5, s6, s7);
-    to[2 * i + 1] = INTERLEAVE(a, b, s8, s9, sa, sb, sc, sd, se, sf);
-  }
-}
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_transposed(
     const problem_t problem, TENSOR(out_t, out), CONST_TENSOR(storage_t, self)) {
@@ -47,14 +36,10 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_transposed(
     for (int row = first_row; row < end_row; row += LANES) {
       if (row + LANES <= end_row && column + LANES <= end_column) {
         lanes_t a[LANES];
-        lanes_t b[LANES];
 #pragma unroll
         for (int i = 0; i < LANES; ++i)
           a[i] = CONCAT(load_lanes_, DTYPE)(x + ((row + i) * x_pitch + column));
-        rotate_places(b, a);
-        rotate_places(a, b);
-        rotate_places(b, a);
-        rotate_places(a, b);
+        transpose(a);
 #pragma unroll
         for (int i = 0; i < LANES; ++i)
           stream_lanes(y, (column + i) * y_pitch + row, 1, LANES, a[i]);

@@ -2,7 +2,7 @@
 
 #include "types.clh"
 #include "lanes.clh"
-#include "transpose.clh"
+#include "transpose_vectors.clh"
 #include "panels.clh"
 
 #ifndef IS_GPU
