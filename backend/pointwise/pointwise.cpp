@@ -167,6 +167,11 @@ std::string parameters_text(const Key& key) {
   return text + "const uint count, const uint chunk";
 }
 
+// An operand that is the output in place looks to compilers like memory that a
+// loop's iterations share; TensorIterator has refused any other overlap.
+constexpr const char* kIndependent =
+    "#pragma clang loop vectorize(assume_safety)\n";
+
 std::string body_text(const Key& key) {
   const auto same = [](int) { return std::string("i"); };
   switch (key.layout) {
@@ -177,7 +182,8 @@ std::string body_text(const Key& key) {
              element_text(key, same) + "}\n";
     case Layout::kChunks:
       return "const uint begin = get_global_id(0) * chunk;\n"
-             "const uint end = min(count, begin + chunk);\n"
+             "const uint end = min(count, begin + chunk);\n" +
+             std::string(kIndependent) +
              "for (uint i = begin; i < end; ++i) {\n" +
              element_text(key, same) + "}\n";
     case Layout::kStridedItems:
@@ -198,7 +204,7 @@ std::string body_text(const Key& key) {
              "count_t linear = run / runs;\n"
              "const int begin = (run - linear * runs) * chunk;\n"
              "const int end = min(sizes.s0, begin + (int)chunk);\n" +
-             operand_offsets_text(key, 1) +
+             operand_offsets_text(key, 1) + kIndependent +
              "for (int i = begin; i < end; ++i) {\n" +
              element_text(key, index) + "}\n}\n";
     }
