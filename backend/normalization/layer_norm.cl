@@ -4,7 +4,8 @@
 // work-group (LANES 1). Variance is taken from residuals about the mean. The
 // gradients of weight and bias are sums over rows: a job sums LANES columns
 // over `chunk` rows, and a second pass adds up the jobs of a column, all in a
-// fixed order.
+// fixed order. No work-item returns ahead of a barrier, even where all of its
+// group would: PoCL's work-groups then read what other groups left.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -62,7 +63,6 @@ inline compute_t group_sum(compute_t value, local compute_t *shared) {
 #endif
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
-    const long rows,
     const int size,
     const compute_t epsilon,
     TENSOR(storage_t, out),
@@ -75,7 +75,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
   local compute_t shared[WG_SIZE];
 #endif
   const long row = ROW;
-  if (row >= rows) return;
   const global storage_t *x = POINTER(self) + row * size;
   const global param_t *w = weight_memory ? POINTER(weight) : 0;
   const global param_t *b = bias_memory ? POINTER(bias) : 0;
@@ -125,7 +124,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_backward(
-    const long rows,
     const int size,
     TENSOR(storage_t, grad_input),
     CONST_TENSOR(storage_t, grad_output),
@@ -137,7 +135,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_back
   local compute_t shared[WG_SIZE];
 #endif
   const long row = ROW;
-  if (row >= rows) return;
   const global storage_t *x = POINTER(self) + row * size;
   const global storage_t *grad = POINTER(grad_output) + row * size;
   const global param_t *w = weight_memory ? POINTER(weight) : 0;

@@ -49,7 +49,6 @@ struct Problem {
             {"LANES", cpu ? kLanes : 1},
             {"WG_SIZE", work_group}},
            range(rows * work_group, work_group),
-           rows,
            size,
            arguments...);
   }
