@@ -73,25 +73,16 @@ int64_t elements_of_columns(const ConvolutionProblem& p) {
 
 }  // namespace
 
-bool has_pixel_stride(const Tensor& t) {
-  return (t.size(3) == 1 || t.stride(3) == t.size(4) * t.stride(4)) &&
-         (t.size(2) == 1 || t.stride(2) == t.size(3) * t.size(4) * t.stride(4));
-}
-
 void columns_forward(const ConvolutionProblem& p,
                      const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t depth = p.depth();
-  // copy: packing walks the taps of a weight at one stride
-  const Tensor weight =
-      has_pixel_stride(a.weight) ? a.weight : a.weight.contiguous();
+  const Tensor weight = with_pixel_stride(a.weight);
   const int64_t tap_stride = weight.stride(4);
   const int64_t first_tap = a.reverses_taps ? (p.taps() - 1) * tap_stride : 0;
   const Tensor left = pack(
       weight,
-      {arg_at(static_cast<const char*>(weight.const_data_ptr()) +
-                  first_tap * weight.element_size(),
-              weight.scalar_type()),
+      {arg_from(weight, first_tap),
        level(rows, weight.stride(0)),
        {p.taps(), weight.stride(1), a.reverses_taps ? -tap_stride : tap_stride},
        rows * weight.stride(0)},
@@ -100,10 +91,7 @@ void columns_forward(const ConvolutionProblem& p,
       depth,
       left_width(weight),
       false);
-  Addend addend;
-  if (a.bias.defined()) {
-    addend = {arg(a.bias), a.bias.stride(0), 0, rows * a.bias.stride(0), 1, 1};
-  }
+  const Addend addend = bias_of(a, rows);
   const auto multiply_chunk = [&](const Chunk& chunk) {
     const Tensor& output = chunk.output;
     const int64_t pixels = chunk.problem.images * p.pixels();
@@ -113,7 +101,7 @@ void columns_forward(const ConvolutionProblem& p,
              pack_columns(chunk.problem, chunk.input, true),
              {arg(output),
               output.stride(1),
-              {p.pixels(), output.stride(0), output.stride(4)},
+              pixels_of(p, output),
               rows * output.stride(1)},
              addend,
              p.is_large);
@@ -130,19 +118,17 @@ void columns_backward_data(const ConvolutionProblem& p,
   const bool is_cpu = aten::device_of(a.input).is_cpu();
   const int64_t rows = p.depth();
   const int64_t depth = p.out_channels / p.groups;
-  // copy: weights are small beside their columns, and packing reads them flat
-  const Tensor weight = a.weight.contiguous();
-  // copy: packing walks the pixels of an output at one stride
-  const Tensor grads =
-      has_pixel_stride(a.output) ? a.output : a.output.contiguous();
-  const Tensor left =
-      pack(weight,
-           {arg(weight), level(rows, 1), level(depth, rows), rows * depth},
-           p.groups,
-           rows,
-           depth,
-           left_width(weight),
-           false);
+  const Tensor weight = with_pixel_stride(a.weight);
+  const Tensor left = pack(weight,
+                           {arg(weight),
+                            {p.taps(), weight.stride(1), weight.stride(4)},
+                            level(depth, weight.stride(0)),
+                            depth * weight.stride(0)},
+                           p.groups,
+                           rows,
+                           depth,
+                           left_width(weight),
+                           false);
   const auto stride = [&p](int64_t value) {
     return index_argument(value, p.is_large);
   };
@@ -153,7 +139,7 @@ void columns_backward_data(const ConvolutionProblem& p,
     const int64_t pixels = images * p.pixels();
     const Tensor right = pack(grad,
                               {arg(grad),
-                               {p.pixels(), grad.stride(0), grad.stride(4)},
+                               pixels_of(p, grad),
                                level(depth, grad.stride(1)),
                                depth * grad.stride(1)},
                               p.groups,
@@ -201,7 +187,7 @@ void columns_backward_data(const ConvolutionProblem& p,
   };
   for_each_chunk(p,
                  a.input,
-                 grads,
+                 with_pixel_stride(a.output),
                  images_at_once(p, a.input, elements_of_columns(p)),
                  add_chunk);
 }
@@ -210,9 +196,6 @@ void columns_backward_weight(const ConvolutionProblem& p,
                              const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t columns = p.depth();
-  // copy: packing walks the pixels of an output at one stride
-  const Tensor grads =
-      has_pixel_stride(a.output) ? a.output : a.output.contiguous();
   const int64_t step = images_at_once(
       p, a.weight, elements_of_columns(p) + p.out_channels * p.pixels());
   const Tensor sums = sums_for(a.weight, step < p.images, true);
@@ -222,7 +205,7 @@ void columns_backward_weight(const ConvolutionProblem& p,
     const Tensor left = pack(grad,
                              {arg(grad),
                               level(rows, grad.stride(1)),
-                              {p.pixels(), grad.stride(0), grad.stride(4)},
+                              pixels_of(p, grad),
                               rows * grad.stride(1)},
                              p.groups,
                              rows,
@@ -241,7 +224,7 @@ void columns_backward_weight(const ConvolutionProblem& p,
              addend,
              p.is_large);
   };
-  for_each_chunk(p, a.input, grads, step, add_chunk);
+  for_each_chunk(p, a.input, with_pixel_stride(a.output), step, add_chunk);
   if (!sums.is_same(a.weight)) {
     a.weight.copy_(sums);
   }

@@ -207,6 +207,22 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
 
 }  // namespace
 
+Tensor with_pixel_stride(const Tensor& t) {
+  if ((t.size(3) == 1 || t.stride(3) == t.size(4) * t.stride(4)) &&
+      (t.size(2) == 1 || t.stride(2) == t.size(3) * t.size(4) * t.stride(4))) {
+    return t;
+  }
+  return t.contiguous();  // copy: packing walks positions at one stride
+}
+
+Addend bias_of(const ConvolutionArguments& a, int64_t rows) {
+  if (!a.bias.defined()) {
+    return {};
+  }
+  const int64_t stride = a.bias.stride(0);
+  return {arg(a.bias), stride, 0, rows * stride, 1, 1};
+}
+
 std::span<const ConvolutionSolver> forward_solvers() {
   return kForward;
 }

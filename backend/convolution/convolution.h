@@ -99,8 +99,22 @@ inline int64_t extent_of(const at::Tensor& tensor) {
   return extent;
 }
 
-// True where an image's positions follow each other at one stride, that of the
-// last dimension.
-bool has_pixel_stride(const at::Tensor& tensor);
+// The tensor, or a copy of it, whose positions follow each other at one stride,
+// that of the last dimension.
+at::Tensor with_pixel_stride(const at::Tensor& tensor);
+// Positions of all images of such a tensor, one after the other.
+inline Levels pixels_of(const ConvolutionProblem& p, const at::Tensor& tensor) {
+  return {p.pixels(), tensor.stride(0), tensor.stride(4)};
+}
+
+// From the given element of the tensor on.
+inline aten::BufferView arg_from(const at::Tensor& tensor, int64_t element) {
+  return aten::arg_at(static_cast<const char*>(tensor.const_data_ptr()) +
+                          element * tensor.element_size(),
+                      tensor.scalar_type());
+}
+
+// What a forward product adds to its `rows` output channels a group.
+Addend bias_of(const ConvolutionArguments& a, int64_t rows);
 
 }  // namespace torch_opencl::ops

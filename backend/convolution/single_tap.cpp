@@ -9,16 +9,6 @@ using at::Tensor;
 
 namespace {
 
-Tensor with_pixel_stride(const Tensor& tensor) {
-  // copy: packing walks the pixels of an image at one stride
-  return has_pixel_stride(tensor) ? tensor : tensor.contiguous();
-}
-
-// Pixels of all images, one after the other.
-Levels pixels_of(const ConvolutionProblem& p, const Tensor& tensor) {
-  return {p.pixels(), tensor.stride(0), tensor.stride(4)};
-}
-
 // Panels of a weight whose rows are its dimension `row`.
 Tensor pack_weight(const ConvolutionProblem& p, const Tensor& weight, int row) {
   const int64_t rows = p.out_channels / p.groups;
@@ -100,10 +90,7 @@ void single_tap_forward(const ConvolutionProblem& p,
                         const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t depth = p.channels / p.groups;
-  Addend addend;
-  if (a.bias.defined()) {
-    addend = {arg(a.bias), a.bias.stride(0), 0, rows * a.bias.stride(0), 1, 1};
-  }
+  const Addend addend = bias_of(a, rows);
   const Tensor weight = pack_weight(p, a.weight, 0);
   const auto multiply_chunk = [&](const Chunk& chunk) {
     const Tensor pixels = pack_pixels(chunk.problem, chunk.input, depth);

@@ -16,10 +16,6 @@ using at::Tensor;
 
 namespace {
 
-int32_t as_int(int64_t value) {
-  return static_cast<int32_t>(value);
-}
-
 // Channels that one work-item transforms: those that share cache lines.
 int64_t block_of(const Tensor& image) {
   return image.stride(4) == 1 ? 8 : 16;
@@ -44,9 +40,7 @@ Tensor transform_weight(const ConvolutionProblem& p,
                ceil_div(p.out_channels, width),
                is_cpu ? 1 : 64,
                1),
-         arg_at(static_cast<const char*>(weight.const_data_ptr()) +
-                    first_tap * weight.element_size(),
-                weight.scalar_type()),
+         arg_from(weight, first_tap),
          arg(panels),
          as_int(p.out_channels),
          as_int(p.channels),

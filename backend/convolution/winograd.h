@@ -11,6 +11,10 @@ constexpr int64_t kFrequencies = 36;
 // of the sums magnify their rounding.
 constexpr int64_t kWinogradSumBlock = 64;
 
+inline int32_t as_int(int64_t value) {
+  return static_cast<int32_t>(value);
+}
+
 struct Tiling {
   int64_t rows;
   int64_t columns;

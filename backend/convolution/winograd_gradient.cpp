@@ -17,10 +17,6 @@ using at::Tensor;
 
 namespace {
 
-int32_t as_int(int64_t value) {
-  return static_cast<int32_t>(value);
-}
-
 // Rows of tiles: of one image after the other.
 struct TileRows {
   int64_t first;
