@@ -9,13 +9,7 @@ from against_cpu import FLOATS, LAYOUTS, check
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HALVES_AND_FLOAT = (torch.float32, torch.float16, torch.bfloat16)
-
-
-@pytest.fixture(autouse=True)
-def _compiles_in_time(request, device):
-    platform = torch.opencl.get_device_properties(device).platform
-    if request.config.getoption("gpu_class") and platform.startswith("Portable"):
-        pytest.skip("PoCL compiles the kernels for GPUs for a minute each")
+pytestmark = pytest.mark.usefixtures("attention_compiles")
 
 
 def tensors(batch, heads, queries, keys, dim, key_heads=None, value_dim=None):

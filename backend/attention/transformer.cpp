@@ -1,0 +1,144 @@
+// Inference of nn.MultiheadAttention and nn.TransformerEncoder in single ops.
+#include "../../cpp/aten/structured.h"
+
+#include <ATen/ops/_addmm_activation_meta.h>
+#include <ATen/ops/_addmm_activation_ops.h>
+#include <ATen/ops/_safe_softmax.h>
+#include <ATen/ops/_transformer_encoder_layer_fwd_native.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <limits>
+
+namespace torch_opencl::ops {
+namespace {
+
+using at::Tensor;
+
+// Hidden keys of a padding mask, (batch, keys), concern all heads and queries.
+constexpr int64_t kPaddingMask = 1;
+
+Tensor additive_mask(const Tensor& mask,
+                     std::optional<int64_t> mask_type,
+                     const Tensor& like) {
+  Tensor bias = mask;
+  if (mask.scalar_type() == at::kBool) {
+    bias = at::zeros(mask.sizes(), like.options())
+               .masked_fill_(mask, -std::numeric_limits<double>::infinity());
+  }
+  return mask_type == kPaddingMask
+             ? bias.view({mask.size(0), 1, 1, mask.size(1)})
+             : bias;
+}
+
+// (batch, length, heads * dimension) to (batch, heads, length, dimension).
+Tensor split_heads(const Tensor& joined, int64_t heads) {
+  return joined.unflatten(2, {heads, joined.size(2) / heads}).transpose(1, 2);
+}
+
+std::tuple<Tensor, Tensor> _native_multi_head_attention(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    int64_t embed_dim,
+    int64_t num_head,
+    const Tensor& qkv_weight,
+    const Tensor& qkv_bias,
+    const Tensor& proj_weight,
+    const Tensor& proj_bias,
+    const std::optional<Tensor>& mask,
+    bool need_weights,
+    bool average_attn_weights,
+    std::optional<int64_t> mask_type) {
+  TORCH_CHECK(
+      query.dim() == 3, "expected 3-D `query`, got ", query.dim(), "-D tensor");
+  TORCH_CHECK(query.size(2) == embed_dim && embed_dim % num_head == 0,
+              "passed-in embed_dim ",
+              embed_dim,
+              " didn't match last dim of query ",
+              query.size(2),
+              " or is not a multiple of num_head ",
+              num_head);
+  std::vector<Tensor> projected;
+  if (query.is_same(key) && key.is_same(value)) {
+    projected = at::linear(query, qkv_weight, qkv_bias).chunk(3, 2);
+  } else {
+    const std::vector<Tensor> weights = qkv_weight.chunk(3, 0);
+    const std::vector<Tensor> biases = qkv_bias.chunk(3, 0);
+    projected = {at::linear(query, weights[0], biases[0]),
+                 at::linear(key, weights[1], biases[1]),
+                 at::linear(value, weights[2], biases[2])};
+  }
+  for (Tensor& tensor : projected) {
+    tensor = split_heads(tensor, num_head);
+  }
+  std::optional<Tensor> bias;
+  if (mask.has_value() && mask->defined()) {
+    bias = additive_mask(*mask, mask_type, query);
+  }
+  Tensor attended;
+  Tensor weights;
+  if (need_weights) {
+    const double scale =
+        1 / std::sqrt(static_cast<double>(embed_dim / num_head));
+    Tensor scores = at::matmul(projected[0], projected[1].mT()).mul_(scale);
+    if (bias.has_value()) {
+      scores.add_(*bias);
+    }
+    weights = at::_safe_softmax(scores, 3);
+    attended = at::matmul(weights, projected[2]);
+    if (average_attn_weights) {
+      weights = weights.mean(1);
+    }
+  } else {
+    attended = at::scaled_dot_product_attention(
+        projected[0], projected[1], projected[2], bias);
+  }
+  return {
+      at::linear(attended.transpose(1, 2).flatten(2), proj_weight, proj_bias),
+      weights};
+}
+
+struct _addmm_activation_out : at::meta::structured__addmm_activation {
+  void impl(const Tensor& self,
+            const Tensor& mat1,
+            const Tensor& mat2,
+            const at::Scalar& beta,
+            const at::Scalar& alpha,
+            bool use_gelu,
+            const Tensor& out) {
+    Tensor result = out;
+    at::addmm_out(result, self, mat1, mat2, beta, alpha);
+    if (use_gelu) {
+      at::gelu_(result);
+    } else {
+      at::relu_(result);
+    }
+  }
+};
+
+// Callers pack batches into nested tensors where this holds; there are none on
+// this device.
+bool _nested_tensor_from_mask_left_aligned(const Tensor&, const Tensor&) {
+  return false;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  aten::structured<_addmm_activation_out, at::_ops::_addmm_activation_out>(m);
+  m.impl("_native_multi_head_attention", &_native_multi_head_attention);
+  m.impl("_transformer_encoder_layer_fwd",
+         &at::native::transformer_encoder_layer_forward);
+  m.impl("_nested_tensor_from_mask_left_aligned",
+         &_nested_tensor_from_mask_left_aligned);
+}
+
+}  // namespace torch_opencl::ops
