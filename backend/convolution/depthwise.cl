@@ -9,8 +9,8 @@
 // channels, starting with c / sharing * sources.
 //
 // cpu-class: depthwise_rows has its LANES along a row, for images whose rows
-// are dense, and reads what crosses the border from a padded copy of the row's
-// part; depthwise_channels has them along the channels, for channels_last.
+// are dense, and reads padded copies of rows, which it keeps while taps reach
+// them; depthwise_channels has them along the channels, for channels_last.
 // gpu-class: one output a work-item. Nothing is reduced across work-items but
 // in the weight's gradient, where each writes partial sums of its own.
 
@@ -45,38 +45,50 @@ void depthwise_rows(DEPTHWISE_PARAMETERS, const int rows) {
   global storage_t *target =
       POINTER(out) + (size_t)n * out_stride.s0 + (size_t)channel * out_stride.s1;
   const lanes_t base = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
-  const int reach = REACH(down.s1);
-  const int is_dense = up.s1 == 1 && down.s1 == 1 && source_stride.s3 == 1;
-  compute_t span[SPAN + LANES];
+  const int step = down.s1;
+  const int columns = min(COLUMNS_AT_ONCE(step), (out_size.s1 + LANES - 1) / LANES * LANES);
+  const int reach = REACH(columns, step);
+  const int is_dense = out_stride.s3 == 1 && out_stride.s2 == out_size.s1 &&
+                       columns >= out_size.s1;
+  compute_t kept[KEPT_ROWS * (SPAN + SPAN_SLACK)];
+  compute_t sums[SPAN];
 
-  for (int oh = begin; oh < end; ++oh) {
-    for (int ow = 0; ow < out_size.s1; ow += LANES) {
-      const int first = ow * down.s1 - padding.s1;
-      const int is_inside = is_dense && first >= 0 && first + reach <= source_size.s1;
-      lanes_t sum = base;
+  for (int ow = 0; ow < out_size.s1; ow += columns) {
+    const int count = min(columns, out_size.s1 - ow);
+    const int first = ow * step - padding.s1;
+    int numbers[KEPT_ROWS];
+    for (int slot = 0; slot < KEPT_ROWS; ++slot) numbers[slot] = -1;
+    for (int oh = begin; oh < end; ++oh) {
+      for (int w = 0; w < count; w += LANES) vstore16(base, 0, sums + w);
       for (int m = 0; m < sources; ++m) {
         for (int kh = 0; kh < KERNEL_H; ++kh) {
           const int ih = spread_index(oh * down.s0 - padding.s0 + kh * dilation.s0,
                                       up.s0, source_size.s0);
           if (ih < 0) continue;
-          const global storage_t *row = in + m * source_stride.s1 + ih * source_stride.s2;
+          const compute_t *span = keep_row(
+              kept, numbers, m * source_size.s0 + ih,
+              in + m * source_stride.s1 + ih * source_stride.s2, first, reach, up.s1,
+              source_size.s1, source_stride.s3,
+              (source_size.s0 - 1 - ih) * source_stride.s2 + source_size.s1);
           const global storage_t *taps = factors + m * weight_stride.s1 + kh * weight_stride.s2;
-          if (is_inside) {
+          for (int w = 0; w < count; w += LANES) {
+            lanes_t sum = vload16(0, sums + w);
             for (int kw = 0; kw < KERNEL_W; ++kw) {
               const lanes_t factor = LOAD(taps, kw * weight_stride.s3);
-              sum = fma(factor, load_lanes(row, first + kw * dilation.s1, 1, LANES), sum);
+              sum = fma(factor, load_span(span, w * step + kw * dilation.s1, step), sum);
             }
-          } else {
-            copy_span(span, row, first, reach, up.s1, source_size.s1, source_stride.s3);
-            for (int kw = 0; kw < KERNEL_W; ++kw) {
-              const lanes_t factor = LOAD(taps, kw * weight_stride.s3);
-              sum = fma(factor, load_span(span, kw * dilation.s1, down.s1), sum);
-            }
+            vstore16(sum, 0, sums + w);
           }
         }
       }
-      store_lanes(target, oh * out_stride.s2 + ow * out_stride.s3, out_stride.s3,
-                  min(LANES, out_size.s1 - ow), sum);
+      // The last vector overlaps its neighbour; that of a short row runs into
+      // the rows that follow, which are written afterwards.
+      const int writable = is_dense ? (end - oh) * out_size.s1 : count;
+      for (int w = 0; w < count; w += LANES) {
+        const int at = count < LANES ? 0 : min(w, count - LANES);
+        store_lanes(target, oh * out_stride.s2 + (ow + at) * out_stride.s3, out_stride.s3,
+                    writable - at >= LANES ? LANES : count - at, vload16(0, sums + at));
+      }
     }
   }
 }

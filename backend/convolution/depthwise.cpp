@@ -16,10 +16,11 @@ namespace {
 // Of depthwise.clh.
 constexpr int64_t kLanes = 16;
 constexpr int64_t kMaxTaps = 64;
-constexpr int64_t kSpan = 256;
+constexpr int64_t kSpan = 512;
 constexpr int64_t kGroupSize = 64;
 
-constexpr int64_t kRowsAtOnce = 8;  // of an output, by one work-item
+constexpr int64_t kRowsAtOnce = 8;        // of an output, by one work-item
+constexpr int64_t kElementsAtOnce = 1568;  // and at least so many elements
 constexpr int64_t kMaxParts = 64;   // of the positions a weight sums over
 constexpr int64_t kMaxSharing = 4;  // beyond, matrix products do better
 
@@ -44,6 +45,10 @@ int64_t built_in_kernel(const ConvolutionProblem& p) {
 
 bool is_channels_last(const Tensor& a, const Tensor& b) {
   return a.size(1) > 1 && a.stride(1) == 1 && b.stride(1) == 1;
+}
+
+int64_t rows_at_once(int64_t columns) {
+  return std::max(kRowsAtOnce, ceil_div(kElementsAtOnce, columns));
 }
 
 // The common sum of the forward and of its adjoint, see depthwise.cl.
@@ -99,7 +104,8 @@ void run_sum(const ConvolutionProblem& p,
   };
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
-  const int64_t blocks = ceil_div(s.out.size(3), kRowsAtOnce);
+  const int64_t rows = rows_at_once(s.out.size(4));
+  const int64_t blocks = ceil_div(s.out.size(3), rows);
   if (!is_cpu) {
     run("depthwise_each",
         range(channels * s.out.size(3) * s.out.size(4), images, kGroupSize, 1),
@@ -107,9 +113,9 @@ void run_sum(const ConvolutionProblem& p,
   } else if (channels_last && s.sources == 1 && s.sharing == 1) {
     run("depthwise_channels",
         range(ceil_div(channels, kLanes), blocks, images, 1, 1, 1),
-        kRowsAtOnce);
+        rows);
   } else {
-    run("depthwise_rows", range(blocks, images * channels, 1, 1), kRowsAtOnce);
+    run("depthwise_rows", range(blocks, images * channels, 1, 1), rows);
   }
 }
 
@@ -178,7 +184,11 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
   const int64_t sharing = p.out_channels / p.groups;
   const int64_t all_rows = p.images * p.output[1];
   const int64_t rows = ceil_div(
-      all_rows, std::clamp<int64_t>(all_rows / kRowsAtOnce, 1, kMaxParts));
+      all_rows,
+      std::clamp<int64_t>(
+          all_rows / (is_cpu ? rows_at_once(p.output[2]) : kRowsAtOnce),
+          1,
+          kMaxParts));
   const int64_t parts = ceil_div(all_rows, rows);
   const Tensor partial =
       empty_like_meta({parts, p.out_channels, 1, 1, p.kernel[1], p.kernel[2]},

@@ -31,43 +31,42 @@ void depthwise_weight_rows(WEIGHT_PARAMETERS) {
   const int part = get_global_id(1);
   const int end = min(images * grad_size.s0, (part + 1) * rows);
   const int taps = KERNEL_H * KERNEL_W;
-  const int reach = REACH(stride.s1);
-  const int is_dense = stride.s1 == 1 && input_stride.s3 == 1;
+  const int step = stride.s1;
+  const int columns = min(COLUMNS_AT_ONCE(step), (grad_size.s1 + LANES - 1) / LANES * LANES);
+  const int reach = REACH(columns, step);
   const global storage_t *in =
       POINTER(input) + (size_t)(channel / sharing) * input_stride.s1;
   const global storage_t *from = POINTER(grad) + (size_t)channel * grad_stride.s1;
   lanes_t sums[MAX_TAPS];
-  compute_t span[SPAN + LANES];
+  compute_t kept[KEPT_ROWS * (SPAN + SPAN_SLACK)];
+  compute_t factors[SPAN + SPAN_SLACK];
   for (int tap = 0; tap < taps; ++tap) sums[tap] = 0;
 
-  for (int i = part * rows; i < end; ++i) {
-    const int oh = i % grad_size.s0;
-    const int n = i / grad_size.s0;
-    const global storage_t *grads =
-        from + (size_t)n * grad_stride.s0 + oh * grad_stride.s2;
-    for (int ow = 0; ow < grad_size.s1; ow += LANES) {
-      const int first = ow * stride.s1 - padding.s1;
-      const int is_inside = is_dense && first >= 0 && first + reach <= input_size.s1;
-      lanes_t factor;
-      if (grad_stride.s3 == 1 && ow + LANES <= grad_size.s1) {
-        factor = load_lanes(grads, ow, 1, LANES);
-      } else {
-        copy_span(span, grads, ow, LANES, 1, grad_size.s1, grad_stride.s3);
-        factor = vload16(0, span);
-      }
+  for (int ow = 0; ow < grad_size.s1; ow += columns) {
+    const int first = ow * step - padding.s1;
+    int numbers[KEPT_ROWS];
+    for (int slot = 0; slot < KEPT_ROWS; ++slot) numbers[slot] = -1;
+    for (int i = part * rows; i < end; ++i) {
+      const int oh = i % grad_size.s0;
+      const int n = i / grad_size.s0;
+      copy_span(factors, from + (size_t)n * grad_stride.s0 + oh * grad_stride.s2, ow,
+                columns, 1, grad_size.s1, grad_stride.s3,
+                (grad_size.s0 - 1 - oh) * grad_stride.s2 + grad_size.s1);
       for (int kh = 0; kh < KERNEL_H; ++kh) {
         const int ih = oh * stride.s0 - padding.s0 + kh * dilation.s0;
         if (ih < 0 || ih >= input_size.s0) continue;
-        const global storage_t *row =
-            in + (size_t)n * input_stride.s0 + ih * input_stride.s2;
-        if (!is_inside) {
-          copy_span(span, row, first, reach, 1, input_size.s1, input_stride.s3);
-        }
-        for (int kw = 0; kw < KERNEL_W; ++kw) {
-          const lanes_t value =
-              is_inside ? load_lanes(row, first + kw * dilation.s1, 1, LANES)
-                        : load_span(span, kw * dilation.s1, stride.s1);
-          sums[kh * KERNEL_W + kw] = fma(factor, value, sums[kh * KERNEL_W + kw]);
+        const compute_t *span =
+            keep_row(kept, numbers, n * input_size.s0 + ih,
+                     in + (size_t)n * input_stride.s0 + ih * input_stride.s2, first, reach, 1,
+                     input_size.s1, input_stride.s3,
+                     (input_size.s0 - 1 - ih) * input_stride.s2 + input_size.s1);
+        lanes_t *row_sums = sums + kh * KERNEL_W;
+        for (int w = 0; w < columns; w += LANES) {
+          const lanes_t factor = vload16(0, factors + w);
+          for (int kw = 0; kw < KERNEL_W; ++kw) {
+            row_sums[kw] = fma(
+                factor, load_span(span, w * step + kw * dilation.s1, step), row_sums[kw]);
+          }
         }
       }
     }
