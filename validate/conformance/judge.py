@@ -153,6 +153,7 @@ def gradient(op, device, samples, seed) -> None:
             result,
             expected,
             lambda: opinfo.gradients(op, opinfo.to_double(sample), seed),
+            neighbour=lambda: opinfo.gradients(op, opinfo.nudged(sample), seed),
         )
 
     _for_each(samples, check)
@@ -220,6 +221,7 @@ def _assert_result(op, result, expected, sample, strides=False) -> None:
         expected,
         lambda: opinfo.call(op, opinfo.to_double(sample)),
         strides=strides,
+        neighbour=lambda: opinfo.call(op, opinfo.nudged(sample)),
     )
 
 
