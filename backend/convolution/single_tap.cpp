@@ -79,6 +79,38 @@ void multiply_pixels(const ConvolutionProblem& p,
            p.is_large);
 }
 
+// result = weight * source, an image after the other, where the source's
+// pixels can be read as they lie.
+bool multiply_in_place(const ConvolutionProblem& p,
+                       const Tensor& weight,
+                       const Tensor& source,
+                       const Tensor& result,
+                       int64_t rows,
+                       int64_t depth,
+                       Addend addend) {
+  if (p.groups > 1 || source.stride(4) != 1 || result.stride(4) != 1 ||
+      !is_read_in_place(source, rows, p.pixels())) {
+    return false;
+  }
+  addend.batch_stride = 0;  // of groups; here a batch is of images
+  multiply(result,
+           {.batch = p.images,
+            .rows = rows,
+            .columns = p.pixels(),
+            .depth = depth,
+            .right_stride = source.stride(1),
+            .right_batch_stride = source.stride(0)},
+           weight,
+           source,
+           {arg(result),
+            result.stride(1),
+            level(p.pixels(), 1),
+            result.stride(0)},
+           addend,
+           p.is_large);
+  return true;
+}
+
 }  // namespace
 
 bool is_single_tap(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
@@ -97,8 +129,12 @@ void single_tap_forward(const ConvolutionProblem& p,
     multiply_pixels(
         chunk.problem, weight, pixels, chunk.output, rows, depth, addend);
   };
+  const Tensor input = with_pixel_stride(a.input);
+  if (multiply_in_place(p, weight, input, a.output, rows, depth, addend)) {
+    return;
+  }
   for_each_chunk(p,
-                 with_pixel_stride(a.input),
+                 input,
                  a.output,
                  images_at_once(p, a.input, p.channels * p.pixels()),
                  multiply_chunk);
@@ -114,9 +150,13 @@ void single_tap_backward_data(const ConvolutionProblem& p,
     multiply_pixels(
         chunk.problem, weight, pixels, chunk.input, rows, depth, {});
   };
+  const Tensor output = with_pixel_stride(a.output);
+  if (multiply_in_place(p, weight, output, a.input, rows, depth, {})) {
+    return;
+  }
   for_each_chunk(p,
                  a.input,
-                 with_pixel_stride(a.output),
+                 output,
                  images_at_once(p, a.input, p.out_channels * p.pixels()),
                  multiply_chunk);
 }

@@ -2,6 +2,7 @@
 #include "transpose.h"
 
 #include "../../cpp/aten/launch.h"
+#include "../common/streamed.h"
 #include "kernel_sources.h"
 
 #include <algorithm>
@@ -15,8 +16,6 @@ constexpr int kRank = 8;
 constexpr int kLanes = 16;
 constexpr int64_t kRows = 64;
 constexpr int kChunk = 256;
-// A result that leaves nothing of itself in a cache for its reader.
-constexpr int64_t kStreamedBytes = int64_t{32} << 20;
 
 // problem_t of transpose.cl.
 struct Problem {
@@ -77,9 +76,9 @@ class Walk {
   Problem problem_{};
 };
 
-bool streams(const at::TensorIteratorBase& iter) {
-  return iter.dtype(0) == at::kFloat &&
-         iter.numel() * int64_t{4} >= kStreamedBytes;
+bool streams(at::TensorIteratorBase& iter) {
+  return is_streamed(
+      aten::device_of(iter.tensor_base(0)), iter.dtype(0), iter.numel());
 }
 
 bool copy_interleaved(at::TensorIteratorBase& iter) {

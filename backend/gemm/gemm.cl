@@ -6,8 +6,12 @@
 // a work-item, from tiles staged in local memory. Sums run over k in order, so
 // results are the same at every run; every SUM_BLOCK products they are added to
 // a total, which keeps the error of long sums (weight gradients) small.
+//
+// IN_PLACE (cpu-class): the right operand is no panels, but rows of columns that
+// follow each other, `right_stride` apart; one left operand serves the batch.
 
 #include "types.clh"
+#include "lanes.clh"
 #include "panels.clh"
 
 // Columns of `out` have two levels, so that images of a batch follow each
@@ -18,7 +22,9 @@
       const int columns, const int depth, const index_t row_stride,           \
       LEVELS(column), const index_t batch_stride,                             \
       const index_t self_row_stride, const index_t self_column_stride,        \
-      const index_t self_batch_stride, const compute_t alpha, const compute_t beta
+      const index_t self_batch_stride, const compute_t alpha,                 \
+      const compute_t beta, const index_t right_stride,                       \
+      const index_t right_batch_stride
 
 #ifndef SUM_BLOCK
 #define SUM_BLOCK 256  // a multiple of STEP
@@ -32,10 +38,20 @@ void gemm_cpu(GEMM_PARAMETERS) {
   const int row_tile = get_global_id(0);
   const int column_tile = get_global_id(1);
   const size_t batch = get_global_id(2);
+#ifdef IN_PLACE
+  // The last tile overlaps its neighbour.
+  const int first_column = min(column_tile * COLUMNS, columns - COLUMNS);
+  const global compute_t *a = POINTER(left) + (size_t)row_tile * depth * ROWS;
+  const global compute_t *b = POINTER(right) + batch * right_batch_stride + first_column;
+  const index_t next_line = right_stride;
+#else
+  const int first_column = column_tile * COLUMNS;
   const global compute_t *a = POINTER(left) +
       (batch * ((rows + ROWS - 1) / ROWS) + row_tile) * depth * ROWS;
   const global compute_t *b = POINTER(right) +
       (batch * ((columns + COLUMNS - 1) / COLUMNS) + column_tile) * depth * COLUMNS;
+  const index_t next_line = COLUMNS;
+#endif
   global storage_t *target = POINTER(out) + batch * batch_stride;
   const global storage_t *base = POINTER(self) + batch * self_batch_stride;
 
@@ -66,7 +82,7 @@ void gemm_cpu(GEMM_PARAMETERS) {
         }
       }
       a += ROWS;
-      b += COLUMNS;
+      b += next_line;
     }
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
@@ -78,7 +94,6 @@ void gemm_cpu(GEMM_PARAMETERS) {
     }
   } while (k < depth);
 
-  const int first_column = column_tile * COLUMNS;
   const int width = min(COLUMNS, columns - first_column);
   const int is_dense = column_stride == 1 &&
       first_column / column_size == (first_column + width - 1) / column_size;
@@ -87,16 +102,21 @@ void gemm_cpu(GEMM_PARAMETERS) {
   for (int i = 0; i < ROWS; ++i) {
     const int row = row_tile * ROWS + i;
     if (row < rows) {
-      if (is_dense) {
-        const index_t line_at = row * row_stride + first_at;
-        for (int l = 0; l < width; ++l) {
-          WRITE(totals[i][l], row, first_column + l, line_at + l)
+      const index_t row_at = row * row_stride;
+      const int whole = is_dense ? width / LANES * LANES : 0;
+      for (int l = 0; l < whole; l += LANES) {
+        lanes_t result = alpha * vload16(0, totals[i] + l);
+        if (beta != 0) {
+          result += beta * load_lanes(base,
+                                      row * self_row_stride +
+                                          (first_column + l) * self_column_stride,
+                                      self_column_stride, LANES);
         }
-      } else {
-        for (int l = 0; l < width; ++l) {
-          WRITE(totals[i][l], row, first_column + l,
-                row * row_stride + LEVEL_OFFSET(column, first_column + l))
-        }
+        stream_lanes(target, row_at + first_at + l, 1, LANES, result);
+      }
+      for (int l = whole; l < width; ++l) {
+        WRITE(totals[i][l], row, first_column + l,
+              row_at + LEVEL_OFFSET(column, first_column + l))
       }
     }
   }

@@ -1,11 +1,20 @@
 #include "packed.h"
 
 #include "../../cpp/aten/factories.h"
+#include "../common/streamed.h"
 #include "kernel_sources.h"
 
 namespace torch_opencl::ops {
 
 using namespace torch_opencl::aten;
+
+namespace {
+
+constexpr int64_t kColumns = 48;  // of a tile, or fewer
+// Panels pay where more rows of the product read them.
+constexpr int64_t kRowsInPlace = 256;
+
+}  // namespace
 
 bool needs_long_index(std::initializer_list<at::TensorBase> tensors) {
   for (const at::TensorBase& tensor : tensors) {
@@ -31,7 +40,15 @@ int64_t right_width(const at::TensorBase& on, int64_t columns) {
   const auto padded = [columns](int64_t width) {
     return ceil_div(columns, width) * width;
   };
-  return padded(32) < padded(48) ? 32 : 48;
+  return padded(32) < padded(kColumns) ? 32 : kColumns;
+}
+
+bool is_read_in_place(const at::TensorBase& on, int64_t rows, int64_t columns) {
+  const int64_t width = kColumns;
+  return device_of(on).is_cpu() &&
+         compute_type(on.scalar_type()) == on.scalar_type() &&
+         rows <= kRowsInPlace && columns >= width &&
+         ceil_div(columns, width) * width <= columns + columns / 8;
 }
 
 at::Tensor empty_panels(const at::TensorBase& on,
@@ -96,7 +113,9 @@ void multiply(const at::TensorBase& on,
   const auto stride = [is_large](int64_t value) {
     return index_argument(value, is_large);
   };
-  const int64_t width = right_width(on, product.columns);
+  const bool in_place = product.right_stride > 0;
+  const int64_t width =
+      in_place ? kColumns : right_width(on, product.columns);
   const size_t row_tiles = ceil_div(product.rows, left_width(on));
   const size_t column_tiles = ceil_div(product.columns, width);
   const auto run = [&](const char* name,
@@ -123,11 +142,19 @@ void multiply(const at::TensorBase& on,
            stride(addend.column_stride),
            stride(addend.batch_stride),
            scalar_argument(addend.alpha, compute),
-           scalar_argument(addend.beta, compute));
+           scalar_argument(addend.beta, compute),
+           stride(product.right_stride),
+           stride(product.right_batch_stride));
   };
   if (is_cpu) {
     run("gemm_cpu",
         {{"DTYPE", dtype_of(on)},
+         {"LANES", 16},
+         {in_place ? "IN_PLACE" : "PANELS", 1},
+         {"STREAM",
+          is_streamed(device_of(on),
+                      on.scalar_type(),
+                      product.batch * product.rows * product.columns)},
          {"ROWS", left_width(on)},
          {"COLUMNS", width},
          {"SUM_BLOCK", product.sum_block},

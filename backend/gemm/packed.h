@@ -40,6 +40,11 @@ struct Product {
   int64_t depth;
   // Products that are summed before they are added to a total.
   int64_t sum_block = 256;
+  // Where set, the right operand lies as it is, in rows so far apart of columns
+  // that follow each other, and the batch shares the left one. See
+  // is_read_in_place.
+  int64_t right_stride = 0;
+  int64_t right_batch_stride = 0;
 };
 
 struct Output {
@@ -63,6 +68,10 @@ struct Addend {
 // tile. The right one's is that of two that pads `columns` least.
 int64_t left_width(const at::TensorBase& on);
 int64_t right_width(const at::TensorBase& on, int64_t columns);
+
+// True where reading `rows` rows of tiles from a right operand as it lies, in
+// rows of `columns` columns, saves more than panels would.
+bool is_read_in_place(const at::TensorBase& on, int64_t rows, int64_t columns);
 
 // Panels of compute type for `rows` x `depth` matrices.
 at::Tensor empty_panels(const at::TensorBase& on,

@@ -4,6 +4,7 @@
 
 #include "../../cpp/aten/launch.h"
 #include "../common/rows.h"
+#include "../common/streamed.h"
 
 #include <ATen/ops/empty.h>
 
@@ -29,8 +30,6 @@ constexpr int64_t kMostChunksGpu = 512;
 // transforms.
 constexpr int64_t kChannelsOfLine = 512;
 constexpr int64_t kElementsOfLines = 16384;
-// A tensor that leaves nothing of itself in a cache for its reader.
-constexpr size_t kStreamedBytes = size_t{32} << 20;
 
 // A tensor as channels by pixels, and how its work is split.
 class Problem {
@@ -157,8 +156,8 @@ class Problem {
   int lanes() const { return cpu_ ? kLanes : 1; }
   int64_t units() const { return aten::device_of(input_).info().compute_units; }
   bool streams() const {
-    return cpu_ && input_.scalar_type() == at::kFloat &&
-           input_.nbytes() >= kStreamedBytes;
+    return is_streamed(
+        aten::device_of(input_), input_.scalar_type(), input_.numel());
   }
   int64_t parts() const { return ceil_div(channels(), kChannelsOfLine); }
 

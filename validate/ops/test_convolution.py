@@ -175,6 +175,18 @@ def test_padding_by_name(device, padding):
     check(_convolution(F.conv2d, padding=padding), inputs, device)
 
 
+# Images in whole tiles of 48 pixels, or nearly: read as they lie. 300 channels
+# are more than one block of a sum.
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("size", [(6, 8), (13, 11), (12, 12), (10, 19)])
+@pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (300, 17), (17, 260)])
+def test_single_tap_in_place(device, size, channels, outputs, dtype):
+    x = offset(torch.randn(2, channels, *size))
+    weight = torch.randn(outputs, channels, 1, 1) / channels**0.5
+    check(F.conv2d, [x, weight, torch.randn(outputs)], device, dtype)
+    check(F.conv2d, [x[:, ::2], weight[:, : (channels + 1) // 2]], device, dtype)
+
+
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
 @pytest.mark.parametrize("case", DEPTHWISE)
 def test_depthwise(device, case, layout):
