@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kColumns = 48;  // of a tile, or fewer
 // Panels pay where more rows of the product read them.
-constexpr int64_t kRowsInPlace = 256;
+constexpr int64_t kRowsInPlace = 512;
 
 }  // namespace
 
