@@ -5,53 +5,30 @@
 
 #include "types.clh"
 #include "lanes.clh"
+#include "transpose_vectors.clh"
 #include "layouts.clh"
 
 #ifndef FACTOR
 #define FACTOR 2  // or 4
 #endif
-
-#define LOW(a, b) INTERLEAVE(a, b, s0, s1, s2, s3, s4, s5, s6, s7)
-#define HIGH(a, b) INTERLEAVE(a, b, s8, s9, sa, sb, sc, sd, se, sf)
-#define EVEN(a, b) (lanes_t)(a.even, b.even)
-#define ODD(a, b) (lanes_t)(a.odd, b.odd)
-
-inline void interleave(lanes_t *to, const lanes_t *from) {
-#if FACTOR == 2
-  to[0] = LOW(from[0], from[1]);
-  to[1] = HIGH(from[0], from[1]);
-#else
-  const lanes_t a = LOW(from[0], from[2]);
-  const lanes_t b = HIGH(from[0], from[2]);
-  const lanes_t c = LOW(from[1], from[3]);
-  const lanes_t d = HIGH(from[1], from[3]);
-  to[0] = LOW(a, c);
-  to[1] = HIGH(a, c);
-  to[2] = LOW(b, d);
-  to[3] = HIGH(b, d);
+#ifndef INTERLEAVES
+#define INTERLEAVES 1  // 0: `self` has the turns, `out` the lines
 #endif
-}
 
-inline void separate(lanes_t *to, const lanes_t *from) {
-#if FACTOR == 2
-  to[0] = EVEN(from[0], from[1]);
-  to[1] = ODD(from[0], from[1]);
+// Offsets of vector, or element, j of those that hold elements [i, i + count)
+// of each line.
+#define IN_LINES(strides, j, i, count) ((j) * (strides)[0] + (i))
+#define IN_TURNS(strides, j, i, count) ((i) * FACTOR + (j) * (count))
+
+#if INTERLEAVES
+#define SELF_OFFSET(j, i, count) IN_LINES(p->self_strides, j, i, count)
+#define OUT_OFFSET(j, i, count) IN_TURNS(p->out_strides, j, i, count)
+#define SHUFFLE(to, from) interleave(to, from, FACTOR)
 #else
-  const lanes_t a = EVEN(from[0], from[1]);
-  const lanes_t b = EVEN(from[2], from[3]);
-  const lanes_t c = ODD(from[0], from[1]);
-  const lanes_t d = ODD(from[2], from[3]);
-  to[0] = EVEN(a, b);
-  to[1] = EVEN(c, d);
-  to[2] = ODD(a, b);
-  to[3] = ODD(c, d);
+#define SELF_OFFSET(j, i, count) IN_TURNS(p->self_strides, j, i, count)
+#define OUT_OFFSET(j, i, count) IN_LINES(p->out_strides, j, i, count)
+#define SHUFFLE(to, from) separate(to, from, FACTOR)
 #endif
-}
-
-#define FOR_EACH_GROUP                                                     \
-  const problem_t *p = &problem;                                           \
-  const int first = (int)get_global_id(0) * p->chunk;                      \
-  for (int group = first; group < min(first + p->chunk, groups); ++group)
 
 inline int offset_of(const problem_t *p, const int *strides, int group) {
   int offset = 0;
@@ -63,52 +40,30 @@ inline int offset_of(const problem_t *p, const int *strides, int group) {
   return offset;
 }
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_interleaving(
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_interleaved(
     const problem_t problem,
     const int groups,
     TENSOR(out_t, out),
     CONST_TENSOR(storage_t, self)) {
-  FOR_EACH_GROUP {
+  const problem_t *p = &problem;
+  const int first = (int)get_global_id(0) * p->chunk;
+  for (int group = first; group < min(first + p->chunk, groups); ++group) {
     const global storage_t *x = POINTER(self) + offset_of(p, p->self_strides, group);
     global out_t *y = POINTER(out) + offset_of(p, p->out_strides, group);
-    const int pitch = p->self_strides[0];
     int i = 0;
     for (; i + LANES <= p->sizes[1]; i += LANES) {
-      lanes_t lines[FACTOR];
-      lanes_t turns[FACTOR];
+      lanes_t vectors[FACTOR];
+      lanes_t shuffled[FACTOR];
       for (int j = 0; j < FACTOR; ++j)
-        lines[j] = CONCAT(load_lanes_, DTYPE)(x + (j * pitch + i));
-      interleave(turns, lines);
+        vectors[j] = CONCAT(load_lanes_, DTYPE)(x + SELF_OFFSET(j, i, LANES));
+      SHUFFLE(shuffled, vectors);
+      if (FACTOR == 4) SHUFFLE(vectors, shuffled);
+      const lanes_t *result = FACTOR == 4 ? vectors : shuffled;
       for (int j = 0; j < FACTOR; ++j)
-        stream_lanes(y, i * FACTOR + j * LANES, 1, LANES, turns[j]);
+        stream_lanes(y, OUT_OFFSET(j, i, LANES), 1, LANES, result[j]);
     }
     for (; i < p->sizes[1]; ++i)
       for (int j = 0; j < FACTOR; ++j)
-        STORE_OUT(y, i * FACTOR + j, LOAD(x, j * pitch + i));
-  }
-}
-
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_separating(
-    const problem_t problem,
-    const int groups,
-    TENSOR(out_t, out),
-    CONST_TENSOR(storage_t, self)) {
-  FOR_EACH_GROUP {
-    const global storage_t *x = POINTER(self) + offset_of(p, p->self_strides, group);
-    global out_t *y = POINTER(out) + offset_of(p, p->out_strides, group);
-    const int pitch = p->out_strides[0];
-    int i = 0;
-    for (; i + LANES <= p->sizes[1]; i += LANES) {
-      lanes_t lines[FACTOR];
-      lanes_t turns[FACTOR];
-      for (int j = 0; j < FACTOR; ++j)
-        turns[j] = CONCAT(load_lanes_, DTYPE)(x + (i * FACTOR + j * LANES));
-      separate(lines, turns);
-      for (int j = 0; j < FACTOR; ++j)
-        stream_lanes(y, j * pitch + i, 1, LANES, lines[j]);
-    }
-    for (; i < p->sizes[1]; ++i)
-      for (int j = 0; j < FACTOR; ++j)
-        STORE_OUT(y, j * pitch + i, LOAD(x, i * FACTOR + j));
+        STORE_OUT(y, OUT_OFFSET(j, i, 1), LOAD(x, SELF_OFFSET(j, i, 1)));
   }
 }

@@ -108,11 +108,12 @@ bool copy_interleaved(at::TensorIteratorBase& iter) {
       groups / (32 * units), 1, std::max<int64_t>(1, 65536 / per_group));
   launch(out,
          sources::interleave,
-         interleaves ? "copy_interleaving" : "copy_separating",
+         "copy_interleaved",
          {{"DTYPE", dtype_of(iter.dtype(1))},
           {"OUT_DTYPE", dtype_of(iter.dtype(0))},
           {"LANES", kLanes},
           {"FACTOR", walk.size(turns)},
+          {"INTERLEAVES", interleaves},
           {"STREAM", streams(iter)}},
          range((groups + chunk - 1) / chunk, 1),
          walk.problem(turns, line, static_cast<int>(chunk)),
