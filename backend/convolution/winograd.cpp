@@ -59,35 +59,23 @@ Tensor transform_input(const ConvolutionProblem& p,
   const bool is_cpu = aten::device_of(input).is_cpu();
   const int64_t width = right_width(input, tiles);
   const int64_t block = block_of(input);
-  const Tiling tiling = tiling_of(p);
   Tensor panels = empty_panels(input, kFrequencies, tiles, p.channels, width);
-  launch(input,
-         sources::winograd_input,
-         is_cpu ? "winograd_input_cpu" : "winograd_input_gpu",
-         {{"DTYPE", dtype_of(input)},
-          {"WIDTH", width},
-          {"LANES", is_cpu ? 16 : 1},
-          {"BLOCK", block},
-          {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
-         is_cpu
-             ? range(ceil_div(tiles, width), ceil_div(p.channels, block), 1, 1)
+  launch_tiles(
+      p,
+      input,
+      sources::winograd_input,
+      is_cpu ? "winograd_input_cpu" : "winograd_input_gpu",
+      width,
+      {"BLOCK", block},
+      is_cpu ? range(ceil_div(tiles, width), ceil_div(p.channels, block), 1, 1)
              : range(ceil_div(tiles, width) * width, p.channels, 64, 1),
-         arg(input),
-         arg(panels),
-         as_int(p.channels),
-         as_int(first),
-         as_int(tiles),
-         as_int(tiling.rows),
-         as_int(tiling.columns),
-         as_int(p.input[1]),
-         as_int(p.input[2]),
-         as_int(p.padding[1]),
-         as_int(p.padding[2]),
-         as_int(extent_of(input)),
-         as_int(input.stride(0)),
-         as_int(input.stride(1)),
-         as_int(input.stride(3)),
-         as_int(input.stride(4)));
+      first,
+      tiles,
+      arg(input),
+      arg(panels),
+      as_int(p.padding[1]),
+      as_int(p.padding[2]),
+      as_int(extent_of(input)));
   return panels;
 }
 
@@ -100,37 +88,25 @@ void transform_output(const ConvolutionProblem& p,
   const bool is_cpu = aten::device_of(output).is_cpu();
   const int64_t width = right_width(output, tiles);
   const int64_t block = block_of(output);
-  const Tiling tiling = tiling_of(p);
-  launch(
+  launch_tiles(
+      p,
       output,
       sources::winograd_output,
       is_cpu ? "winograd_output_cpu" : "winograd_output_gpu",
-      {{"DTYPE", dtype_of(output)},
-       {"WIDTH", width},
-       {"LANES", is_cpu ? 16 : 1},
-       {"BLOCK", block},
-       {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
+      width,
+      {"BLOCK", block},
       is_cpu
           ? range(ceil_div(tiles, width), ceil_div(p.out_channels, block), 1, 1)
           : range(tiles, p.out_channels, 64, 1),
+      first,
+      tiles,
       arg(products.values),
       arg(bias),
       arg(output),
-      as_int(p.out_channels),
-      as_int(first),
-      as_int(tiles),
-      as_int(tiling.rows),
-      as_int(tiling.columns),
-      as_int(p.output[1]),
-      as_int(p.output[2]),
       as_int(bias.defined()),
       as_int(bias.defined() ? bias.stride(0) : 0),
       as_int(products.row_stride),
-      as_int(products.frequency_stride),
-      as_int(output.stride(0)),
-      as_int(output.stride(1)),
-      as_int(output.stride(3)),
-      as_int(output.stride(4)));
+      as_int(products.frequency_stride));
 }
 
 // How many tiles are worked on at once.

@@ -1,6 +1,7 @@
 // What the forward and the weight's gradient by Winograd's F(4x4, 3x3) share.
 #pragma once
 
+#include "chunks.h"
 #include "convolution.h"
 
 namespace torch_opencl::ops {
@@ -24,6 +25,44 @@ struct Tiling {
 inline Tiling tiling_of(const ConvolutionProblem& p) {
   return {ceil_div(p.output[1], kWinogradTile),
           ceil_div(p.output[2], kWinogradTile)};
+}
+
+// A transform of `count` tiles of an image or of
+// an output of p, from the tile, or row of tiles, `first` on.
+template <class... Arguments>
+void launch_tiles(const ConvolutionProblem& p,
+                  const at::Tensor& image,
+                  const runtime::KernelSource& source,
+                  const char* kernel,
+                  int64_t width,
+                  const aten::Define& define,
+                  const aten::NDRange& range,
+                  int64_t first,
+                  int64_t count,
+                  const Arguments&... arguments) {
+  const bool is_cpu = aten::device_of(image).is_cpu();
+  const Tiling tiling = tiling_of(p);
+  aten::launch(image,
+               source,
+               kernel,
+               {{"DTYPE", aten::dtype_of(image)},
+                {"WIDTH", width},
+                {"LANES", is_cpu ? 16 : 1},
+                {is_cpu ? "IS_CPU" : "IS_GPU", 1},
+                define},
+               range,
+               arguments...,
+               as_int(image.size(1)),
+               as_int(first),
+               as_int(count),
+               as_int(tiling.rows),
+               as_int(tiling.columns),
+               as_int(image.size(3)),
+               as_int(image.size(4)),
+               as_int(image.stride(0)),
+               as_int(image.stride(1)),
+               as_int(image.stride(3)),
+               as_int(image.stride(4)));
 }
 
 // A matrix for each frequency, in the compute type.

@@ -35,35 +35,23 @@ Tensor transform_tiles(const ConvolutionProblem& p,
   const int64_t lanes = is_cpu ? 16 : 1;
   const int64_t channels = image.size(1);
   const int64_t padded = ceil_div(channels, width) * width;
-  const Tiling tiling = tiling_of(p);
-  const int64_t depth = rows.count * tiling.columns;
+  const int64_t depth = rows.count * tiling_of(p).columns;
   Tensor panels = empty_panels(image, kFrequencies, channels, depth, width);
-  launch(image,
-         sources::winograd_tiles,
-         is_cpu ? "winograd_tiles_cpu" : "winograd_tiles_gpu",
-         {{"DTYPE", dtype_of(image)},
-          {"SIZE", size},
-          {"WIDTH", width},
-          {"LANES", lanes},
-          {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
-         is_cpu ? range(ceil_div(padded, lanes), rows.count, 1, 1)
-                : range(padded, depth, 64, 1),
-         arg(image),
-         arg(panels),
-         as_int(channels),
-         as_int(rows.first),
-         as_int(depth),
-         as_int(tiling.rows),
-         as_int(tiling.columns),
-         as_int(image.size(3)),
-         as_int(image.size(4)),
-         as_int(padding[1]),
-         as_int(padding[2]),
-         as_int(extent_of(image)),
-         as_int(image.stride(0)),
-         as_int(image.stride(1)),
-         as_int(image.stride(3)),
-         as_int(image.stride(4)));
+  launch_tiles(p,
+               image,
+               sources::winograd_tiles,
+               is_cpu ? "winograd_tiles_cpu" : "winograd_tiles_gpu",
+               width,
+               {"SIZE", size},
+               is_cpu ? range(ceil_div(padded, lanes), rows.count, 1, 1)
+                      : range(padded, depth, 64, 1),
+               rows.first,
+               depth,
+               arg(image),
+               arg(panels),
+               as_int(padding[1]),
+               as_int(padding[2]),
+               as_int(extent_of(image)));
   return panels;
 }
 

@@ -3,44 +3,14 @@
 
 #include "winograd.clh"
 #include "panels.clh"
-#include "lanes.clh"
+#include "transpose_vectors.clh"
 
 #define OUTPUT_PARAMETERS                                                      \
   CONST_TENSOR(compute_t, products), CONST_TENSOR(storage_t, bias),           \
-      TENSOR(storage_t, output), const int channels, const int first_tile,    \
-      const int tiles, const int tile_rows, const int tile_columns,           \
-      const int height, const int width, const int has_bias,                  \
-      const int bias_stride, const int row_stride,                            \
-      const int frequency_stride, const int batch_stride,                     \
-      const int channel_stride, const int h_stride, const int w_stride
+      TENSOR(storage_t, output), const int has_bias, const int bias_stride,   \
+      const int row_stride, const int frequency_stride, TILES_PARAMETERS
 
 #ifndef IS_GPU
-// Column after column of the tiles in four vectors.
-#define INTERLEAVE(line, y0, y1, y2, y3)                \
-  {                                                     \
-    lanes_t low_even, low_odd, high_even, high_odd, all; \
-    low_even.even = y0.lo;                              \
-    low_even.odd = y2.lo;                               \
-    low_odd.even = y1.lo;                               \
-    low_odd.odd = y3.lo;                                \
-    high_even.even = y0.hi;                             \
-    high_even.odd = y2.hi;                              \
-    high_odd.even = y1.hi;                              \
-    high_odd.odd = y3.hi;                               \
-    all.even = low_even.lo;                             \
-    all.odd = low_odd.lo;                               \
-    vstore16(all, 0, line);                             \
-    all.even = low_even.hi;                             \
-    all.odd = low_odd.hi;                               \
-    vstore16(all, 1, line);                             \
-    all.even = high_even.lo;                            \
-    all.odd = high_odd.lo;                              \
-    vstore16(all, 2, line);                             \
-    all.even = high_even.hi;                            \
-    all.odd = high_odd.hi;                              \
-    vstore16(all, 3, line);                             \
-  }
-
 // One work-item: WIDTH tiles of BLOCK channels.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_output_cpu(OUTPUT_PARAMETERS) {
@@ -48,7 +18,7 @@ void winograd_output_cpu(OUTPUT_PARAMETERS) {
   const int begin = get_global_id(1) * BLOCK;
   const int end = min(channels, begin + BLOCK);
   const int count = min(WIDTH, tiles - panel * WIDTH);
-  const tile_t first = tile_at(first_tile + panel * WIDTH, tile_rows, tile_columns);
+  const tile_t first_tile = tile_at(first + panel * WIDTH, tile_rows, tile_columns);
   compute_t lines[4][4 * WIDTH];
   for (int channel = begin; channel < end; ++channel) {
     const compute_t offset = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
@@ -58,32 +28,31 @@ void winograd_output_cpu(OUTPUT_PARAMETERS) {
       lanes_t half_way[4][6];
 #pragma unroll
       for (int x = 0; x < 6; ++x) {
-        const global compute_t *line = in + (size_t)x * frequency_stride + t;
-        const size_t step = 6 * (size_t)frequency_stride;
-        const lanes_t m0 = vload16(0, line), m1 = vload16(0, line + step);
-        const lanes_t m2 = vload16(0, line + 2 * step), m3 = vload16(0, line + 3 * step);
-        const lanes_t m4 = vload16(0, line + 4 * step), m5 = vload16(0, line + 5 * step);
-        lanes_t y0, y1, y2, y3;
-        TRANSFORM_OUTPUT(lanes_t, m, y)
-        half_way[0][x] = y0;
-        half_way[1][x] = y1;
-        half_way[2][x] = y2;
-        half_way[3][x] = y3;
+        lanes_t m[6], columns[4];
+#pragma unroll
+        for (int y = 0; y < 6; ++y) {
+          m[y] = vload16(0, in + (size_t)(y * 6 + x) * frequency_stride + t);
+        }
+        transform_output(m, columns);
+#pragma unroll
+        for (int y = 0; y < 4; ++y) {
+          half_way[y][x] = columns[y];
+        }
       }
 #pragma unroll
       for (int y = 0; y < 4; ++y) {
-        const lanes_t m0 = half_way[y][0], m1 = half_way[y][1], m2 = half_way[y][2];
-        const lanes_t m3 = half_way[y][3], m4 = half_way[y][4], m5 = half_way[y][5];
-        lanes_t y0, y1, y2, y3;
-        TRANSFORM_OUTPUT(lanes_t, m, y)
-        y0 += offset;
-        y1 += offset;
-        y2 += offset;
-        y3 += offset;
-        INTERLEAVE(lines[y] + 4 * t, y0, y1, y2, y3)
+        // Column after column of the tiles.
+        lanes_t columns[4], pairs[4];
+        transform_output(half_way[y], columns);
+        interleave(pairs, columns, 4);
+        interleave(columns, pairs, 4);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          vstore16(columns[i] + offset, i, lines[y] + 4 * t);
+        }
       }
     }
-    tile_t tile = first;
+    tile_t tile = first_tile;
     for (int place = 0; place < count;) {
       const int run = min(tile_columns - tile.column, count - place);
       const int column = tile.column * 4;
@@ -112,31 +81,28 @@ void winograd_output_gpu(OUTPUT_PARAMETERS) {
     return;
   }
   const compute_t offset = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
-  const tile_t tile = tile_at(first_tile + t, tile_rows, tile_columns);
+  const tile_t tile = tile_at(first + t, tile_rows, tile_columns);
   const global compute_t *in = POINTER(products) + (size_t)channel * row_stride + t;
   compute_t half_way[4][6];
 #pragma unroll
   for (int x = 0; x < 6; ++x) {
-    const global compute_t *line = in + (size_t)x * frequency_stride;
-    const size_t step = 6 * (size_t)frequency_stride;
-    const compute_t m0 = line[0], m1 = line[step], m2 = line[2 * step];
-    const compute_t m3 = line[3 * step], m4 = line[4 * step], m5 = line[5 * step];
-    compute_t y0, y1, y2, y3;
-    TRANSFORM_OUTPUT(compute_t, m, y)
-    half_way[0][x] = y0;
-    half_way[1][x] = y1;
-    half_way[2][x] = y2;
-    half_way[3][x] = y3;
+    compute_t m[6], column[4];
+#pragma unroll
+    for (int y = 0; y < 6; ++y) {
+      m[y] = in[(size_t)(y * 6 + x) * frequency_stride];
+    }
+    transform_output(m, column);
+#pragma unroll
+    for (int y = 0; y < 4; ++y) {
+      half_way[y][x] = column[y];
+    }
   }
   global storage_t *out = POINTER(output) + (size_t)tile.image * batch_stride +
                           channel * channel_stride;
 #pragma unroll
   for (int y = 0; y < 4; ++y) {
-    const compute_t m0 = half_way[y][0], m1 = half_way[y][1], m2 = half_way[y][2];
-    const compute_t m3 = half_way[y][3], m4 = half_way[y][4], m5 = half_way[y][5];
-    compute_t y0, y1, y2, y3;
-    TRANSFORM_OUTPUT(compute_t, m, y)
-    const compute_t values[4] = {y0, y1, y2, y3};
+    compute_t values[4];
+    transform_output(half_way[y], values);
     const int row = tile.row * 4 + y;
     for (int x = 0; x < 4; ++x) {
       const int column = tile.column * 4 + x;

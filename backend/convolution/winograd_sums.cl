@@ -2,7 +2,6 @@
 // work-item: LANES input channels of an output channel.
 
 #include "winograd.clh"
-#include "lanes.clh"
 
 kernel __attribute__((reqd_work_group_size(LANES == 1 ? 64 : 1, 1, 1)))
 void winograd_sums(CONST_TENSOR(compute_t, sums), TENSOR(storage_t, weight),
@@ -20,7 +19,7 @@ void winograd_sums(CONST_TENSOR(compute_t, sums), TENSOR(storage_t, weight),
   lanes_t lines[3][6];
 #pragma unroll
   for (int x = 0; x < 6; ++x) {
-    lanes_t o[6];
+    lanes_t o[6], g[3];
 #pragma unroll
     for (int y = 0; y < 6; ++y) {
 #if LANES == 1
@@ -29,24 +28,16 @@ void winograd_sums(CONST_TENSOR(compute_t, sums), TENSOR(storage_t, weight),
       o[y] = vload16(0, in + (y * 6 + x) * frequency_stride);
 #endif
     }
-    const lanes_t o0 = o[0], o1 = o[1], o2 = o[2], o3 = o[3], o4 = o[4], o5 = o[5];
-    lanes_t g0, g1, g2;
-    TRANSFORM_WEIGHT_GRADIENT(lanes_t, o, g)
-    lines[0][x] = g0;
-    lines[1][x] = g1;
-    lines[2][x] = g2;
+    transform_weight_gradient(o, g);
+#pragma unroll
+    for (int y = 0; y < 3; ++y) {
+      lines[y][x] = g[y];
+    }
   }
   lanes_t taps[9];
 #pragma unroll
   for (int y = 0; y < 3; ++y) {
-    const lanes_t *line = lines[y];
-    const lanes_t o0 = line[0], o1 = line[1], o2 = line[2];
-    const lanes_t o3 = line[3], o4 = line[4], o5 = line[5];
-    lanes_t g0, g1, g2;
-    TRANSFORM_WEIGHT_GRADIENT(lanes_t, o, g)
-    taps[y * 3] = g0;
-    taps[y * 3 + 1] = g1;
-    taps[y * 3 + 2] = g2;
+    transform_weight_gradient(lines[y], taps + y * 3);
   }
   global storage_t *out =
       POINTER(weight) + row * out_row_stride + channel * out_channel_stride;

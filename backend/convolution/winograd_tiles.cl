@@ -4,38 +4,22 @@
 
 #include "winograd.clh"
 #include "panels.clh"
-#include "lanes.clh"
 #include "transpose_vectors.clh"
 #include "image_lines.clh"
 
 #define TILE_PARAMETERS                                                        \
-  CONST_TENSOR(storage_t, image), TENSOR(compute_t, panels),                  \
-      const int channels, const int first_row, const int depth,               \
-      const int tile_rows, const int tile_columns, const int height,          \
-      const int width, const int top, const int left, const int extent,       \
-      const int batch_stride, const int channel_stride, const int h_stride,   \
-      const int w_stride
+  CONST_TENSOR(storage_t, image), TENSOR(compute_t, panels), const int top,   \
+      const int left, const int extent, TILES_PARAMETERS
 
 #ifndef SIZE
 #define SIZE 6
 #endif
 
-static inline void transform_tile(const lanes_t *d, lanes_t *o) {
-  const lanes_t d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
-  lanes_t o0, o1, o2, o3, o4, o5;
 #if SIZE == 6
-  const lanes_t d4 = d[4], d5 = d[5];
-  TRANSFORM_INPUT(lanes_t, d, o)
+#define transform_tile transform_input
 #else
-  TRANSFORM_OUTPUT_GRADIENT(lanes_t, d, o)
+#define transform_tile transform_output_gradient
 #endif
-  o[0] = o0;
-  o[1] = o1;
-  o[2] = o2;
-  o[3] = o3;
-  o[4] = o4;
-  o[5] = o5;
-}
 
 #ifndef IS_GPU
 #define TILES 16  // transformed at a time
@@ -89,20 +73,20 @@ void winograd_tiles_cpu(TILE_PARAMETERS) {
   const int panel = channel / WIDTH;
   const int panel_count = (channels + WIDTH - 1) / WIDTH;
   const int has_next = panel + 1 < panel_count;
-  const size_t panel_size = (size_t)depth * WIDTH;
+  const size_t panel_size = (size_t)tiles * WIDTH;
   const size_t frequency_stride = panel_count * panel_size;
-  const tile_t tile = tile_at((first_row + row) * tile_columns, tile_rows, tile_columns);
+  const tile_t tile = tile_at((first + row) * tile_columns, tile_rows, tile_columns);
   const int h = tile.row * 4 - top;
   const int at = tile.image * batch_stride + channel * channel_stride;
   global compute_t *out = POINTER(panels) + panel * panel_size +
                           (size_t)row * tile_columns * WIDTH + channel % WIDTH;
   lanes_t lines[6][COLUMNS_OF_TILES];
-  for (int first = 0; first < tile_columns; first += TILES) {
-    const int count = min(TILES, tile_columns - first);
+  for (int begin = 0; begin < tile_columns; begin += TILES) {
+    const int count = min(TILES, tile_columns - begin);
     const int columns = 4 * count + SIZE - 4;
     for (int y = 0; y < SIZE; ++y) {
       if (lanes > 0 && (uint)(h + y) < (uint)height) {
-        load_channels(POINTER(image), lines[y], at + (h + y) * h_stride, first * 4 - left,
+        load_channels(POINTER(image), lines[y], at + (h + y) * h_stride, begin * 4 - left,
                       columns, lanes, width, channel_stride, w_stride, extent);
       } else {
         for (int x = 0; x < columns; ++x) {
@@ -126,7 +110,7 @@ void winograd_tiles_cpu(TILE_PARAMETERS) {
       for (int y = 0; y < 6; ++y) {
         lanes_t o[6];
         transform_tile(lines[y] + 4 * t, o);
-        global compute_t *to = out + y * 6 * frequency_stride + (first + t) * WIDTH;
+        global compute_t *to = out + y * 6 * frequency_stride + (begin + t) * WIDTH;
 #pragma unroll
         for (int x = 0; x < 6; ++x) {
           STORE_CHANNELS(o[x], to + x * frequency_stride)
@@ -143,7 +127,7 @@ void winograd_tiles_gpu(TILE_PARAMETERS) {
   const int channel = get_global_id(0);
   const int k = get_global_id(1);
   const int panel_count = (channels + WIDTH - 1) / WIDTH;
-  const tile_t tile = tile_at(first_row * tile_columns + k, tile_rows, tile_columns);
+  const tile_t tile = tile_at(first * tile_columns + k, tile_rows, tile_columns);
   const int row = tile.row * 4 - top;
   const int column = tile.column * 4 - left;
   const global storage_t *in =
@@ -165,7 +149,7 @@ void winograd_tiles_gpu(TILE_PARAMETERS) {
       lines[y][x] = o[y];
     }
   }
-  const size_t panel_size = (size_t)depth * WIDTH;
+  const size_t panel_size = (size_t)tiles * WIDTH;
   global compute_t *out = POINTER(panels) + channel / WIDTH * panel_size +
                           (size_t)k * WIDTH + channel % WIDTH;
 #pragma unroll

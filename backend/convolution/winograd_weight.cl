@@ -5,7 +5,6 @@
 
 #include "winograd.clh"
 #include "panels.clh"
-#include "lanes.clh"
 
 #if LANES == 1
 #define STORE_PANEL(value, at) out[at] = value
@@ -43,32 +42,24 @@ void winograd_weight(CONST_TENSOR(storage_t, weight), TENSOR(compute_t, panels),
   lanes_t lines[6][3];
 #pragma unroll
   for (int x = 0; x < 3; ++x) {
-    const lanes_t g0 = *(const lanes_t *)taps[x];
-    const lanes_t g1 = *(const lanes_t *)taps[3 + x];
-    const lanes_t g2 = *(const lanes_t *)taps[6 + x];
-    lanes_t o0, o1, o2, o3, o4, o5;
-    TRANSFORM_WEIGHT(lanes_t, g, o)
-    lines[0][x] = o0;
-    lines[1][x] = o1;
-    lines[2][x] = o2;
-    lines[3][x] = o3;
-    lines[4][x] = o4;
-    lines[5][x] = o5;
+    lanes_t g[3], o[6];
+#pragma unroll
+    for (int y = 0; y < 3; ++y) {
+      g[y] = *(const lanes_t *)taps[y * 3 + x];
+    }
+    transform_weight(g, o);
+#pragma unroll
+    for (int y = 0; y < 6; ++y) {
+      lines[y][x] = o[y];
+    }
   }
   const size_t step = (size_t)((rows + ROWS - 1) / ROWS) * size;
   global compute_t *out = POINTER(panels) + (size_t)panel * size + first;
   const int is_whole = first + LANES <= size;
 #pragma unroll
   for (int y = 0; y < 6; ++y) {
-    const lanes_t g0 = lines[y][0], g1 = lines[y][1], g2 = lines[y][2];
-    lanes_t o[6], o0, o1, o2, o3, o4, o5;
-    TRANSFORM_WEIGHT(lanes_t, g, o)
-    o[0] = o0;
-    o[1] = o1;
-    o[2] = o2;
-    o[3] = o3;
-    o[4] = o4;
-    o[5] = o5;
+    lanes_t o[6];
+    transform_weight(lines[y], o);
 #pragma unroll
     for (int x = 0; x < 6; ++x) {
       if (is_whole) {
