@@ -210,12 +210,13 @@ inline void dropout_lanes(uint16 *bits, const attention_t *a, uint16 row, uint16
   select((float16)0, (float16)a->keep_scale, as_int16(bits) >= (int)a->threshold)
 
 // Lanes are queries and rows are keys; `row` numbers the query over all heads.
-inline void keep_query_lanes(line_t *keep, const attention_t *a, uint row, int key, int count) {
+inline void drop_query_lanes(line_t *values, const attention_t *a, uint row, int key,
+                             int count) {
   for (int r = 0; r < count; r += 4) {
     for (int v = 0; v < VECTORS; ++v) {
       uint16 bits[4];
       dropout_lanes(bits, a, row + v * 16 + as_uint16(LANE_NUMBERS), (uint)(key + r) / 4);
-      for (int i = 0; i < 4; ++i) keep[r + i][v] = KEEP(bits[i]);
+      for (int i = 0; i < 4; ++i) values[r + i][v] *= KEEP(bits[i]);
     }
   }
 }
@@ -241,18 +242,9 @@ inline void keep_key_lanes(line_t *keep, const attention_t *a, uint row, int key
 #endif
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void attention_forward_cpu(const attention_t shape, CONST_TENSOR(storage_t, query),
-                           CONST_TENSOR(storage_t, key), CONST_TENSOR(storage_t, value),
-                           CONST_TENSOR(mask_t, mask), TENSOR(storage_t, out),
+void attention_forward_cpu(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
                            TENSOR(float, logsumexp)) {
-  const attention_t *a = &shape;
-  const int first = get_global_id(0) * WIDTH;
-  const int h = get_global_id(1);
-  const size_t b = get_global_id(2);
-  const int key_head = h / (a->heads / a->key_heads);
-  const global storage_t *keys = POINTER(key) + HEAD_OFFSET(a->key, b, key_head);
-  const global storage_t *values = POINTER(value) + HEAD_OFFSET(a->value, b, key_head);
-  const size_t first_row = (b * a->heads + h) * a->queries;
+  OWN_QUERIES(WIDTH)
 
   line_t queries[HEAD_DIM];
   line_t sums[HEAD_DIM];
@@ -267,7 +259,6 @@ void attention_forward_cpu(const attention_t shape, CONST_TENSOR(storage_t, quer
     largest[v] = -INFINITY;
     normaliser[v] = 0;
   }
-  const int end = IS_CAUSAL ? min(a->keys, first + WIDTH) : a->keys;
   for (int j = 0; j < end; j += BLOCK) {
     const int count = min(BLOCK, end - j);
     load_block(block, keys, a->key, j, count, a->query_dim);
@@ -291,11 +282,7 @@ void attention_forward_cpu(const attention_t shape, CONST_TENSOR(storage_t, quer
       normaliser[v] = fma(normaliser[v], factor[v], sum);
     }
 #if HAS_DROPOUT
-    line_t keep[BLOCK];
-    keep_query_lanes(keep, a, first_row + first, j, count);
-    for (int r = 0; r < count; ++r) {
-      for (int v = 0; v < VECTORS; ++v) scores[r][v] *= keep[r][v];
-    }
+    drop_query_lanes(scores, a, first_row + first, j, count);
 #endif
     load_block(block, values, a->value, j, count, a->value_dim);
     accumulate(sums, factor, scores, block, count, a->value_dim);
@@ -317,23 +304,9 @@ void attention_forward_cpu(const attention_t shape, CONST_TENSOR(storage_t, quer
   }
 }
 
-// `delta` is the sum of grad_out * out over a row.
-#define BACKWARD_PARAMETERS                                                     \
-  const attention_t shape, CONST_TENSOR(storage_t, query),                      \
-      CONST_TENSOR(storage_t, key), CONST_TENSOR(storage_t, value),             \
-      CONST_TENSOR(mask_t, mask), CONST_TENSOR(storage_t, grad_out),            \
-      CONST_TENSOR(float, logsumexp), CONST_TENSOR(float, delta)
-
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void attention_grad_query_cpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)) {
-  const attention_t *a = &shape;
-  const int first = get_global_id(0) * WIDTH;
-  const int h = get_global_id(1);
-  const size_t b = get_global_id(2);
-  const int key_head = h / (a->heads / a->key_heads);
-  const global storage_t *keys = POINTER(key) + HEAD_OFFSET(a->key, b, key_head);
-  const global storage_t *values = POINTER(value) + HEAD_OFFSET(a->value, b, key_head);
-  const size_t first_row = (b * a->heads + h) * a->queries;
+  OWN_QUERIES(WIDTH)
 
   line_t queries[HEAD_DIM];
   line_t grads[HEAD_DIM];
@@ -355,7 +328,6 @@ void attention_grad_query_cpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)
     ((private float *)deltas)[lane] = POINTER(delta)[row];
   }
   for (int v = 0; v < VECTORS; ++v) one[v] = 1;
-  const int end = IS_CAUSAL ? min(a->keys, first + WIDTH) : a->keys;
   for (int j = 0; j < end; j += BLOCK) {
     const int count = min(BLOCK, end - j);
     load_block(block, values, a->value, j, count, a->value_dim);
@@ -365,11 +337,7 @@ void attention_grad_query_cpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)
     mask_scores(scores, a, POINTER(mask) + HEAD_OFFSET(a->mask, b, h), a->mask.column,
                 a->mask.row, 0, j, count, first, a->queries);
 #if HAS_DROPOUT
-    line_t keep[BLOCK];
-    keep_query_lanes(keep, a, first_row + first, j, count);
-    for (int r = 0; r < count; ++r) {
-      for (int v = 0; v < VECTORS; ++v) products[r][v] *= keep[r][v];
-    }
+    drop_query_lanes(products, a, first_row + first, j, count);
 #endif
     for (int r = 0; r < count; ++r) {
       for (int v = 0; v < VECTORS; ++v) {
@@ -388,11 +356,7 @@ void attention_grad_query_cpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void attention_grad_key_value_cpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_key),
                                   TENSOR(storage_t, grad_value)) {
-  const attention_t *a = &shape;
-  const int first = get_global_id(0) * WIDTH;
-  const int key_head = get_global_id(1);
-  const size_t b = get_global_id(2);
-  const int group = a->heads / a->key_heads;
+  OWN_KEYS(WIDTH)
 
   line_t keys[HEAD_DIM];
   line_t values[HEAD_DIM];

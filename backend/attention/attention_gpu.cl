@@ -198,21 +198,12 @@ inline float keep_scale(const attention_t *a, uint bits) {
   local float *stage = (local float *)stage4;
 
 kernel __attribute__((reqd_work_group_size(16, 16, 1)))
-void attention_forward_gpu(const attention_t shape, CONST_TENSOR(storage_t, query),
-                           CONST_TENSOR(storage_t, key), CONST_TENSOR(storage_t, value),
-                           CONST_TENSOR(mask_t, mask), TENSOR(storage_t, out),
+void attention_forward_gpu(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
                            TENSOR(float, logsumexp)) {
   LOCAL_TILES
   local float partial[GROUP];
   local float factors[ROWS];
-  const attention_t *a = &shape;
-  const int first = get_group_id(0) * ROWS;
-  const int h = get_group_id(1);
-  const size_t b = get_group_id(2);
-  const int key_head = h / (a->heads / a->key_heads);
-  const global storage_t *keys = POINTER(key) + HEAD_OFFSET(a->key, b, key_head);
-  const global storage_t *values = POINTER(value) + HEAD_OFFSET(a->value, b, key_head);
-  const size_t first_row = (b * a->heads + h) * a->queries;
+  OWN_QUERIES(ROWS)
   const tile_t queries = tile(POINTER(query) + HEAD_OFFSET(a->query, b, h), a->query, first,
                               a->queries, a->query_dim);
   // In the softmax a work-item has SPAN columns of one row.
@@ -226,7 +217,6 @@ void attention_forward_gpu(const attention_t shape, CONST_TENSOR(storage_t, quer
   CLEAR(totals)
   float largest = -INFINITY;
   float normaliser = 0;
-  const int end = IS_CAUSAL ? min(a->keys, first + ROWS) : a->keys;
   for (int j = 0; j < end; j += COLUMNS) {
     multiply(scores, stage, queries, tile(keys, a->key, j, end, a->query_dim));
     mask_scores(scores, a, POINTER(mask) + HEAD_OFFSET(a->mask, b, h), a->mask.row,
@@ -284,24 +274,10 @@ void attention_forward_gpu(const attention_t shape, CONST_TENSOR(storage_t, quer
              a->value_dim, totals);
 }
 
-// `delta` is the sum of grad_out * out over a row.
-#define BACKWARD_PARAMETERS                                                     \
-  const attention_t shape, CONST_TENSOR(storage_t, query),                      \
-      CONST_TENSOR(storage_t, key), CONST_TENSOR(storage_t, value),             \
-      CONST_TENSOR(mask_t, mask), CONST_TENSOR(storage_t, grad_out),            \
-      CONST_TENSOR(float, logsumexp), CONST_TENSOR(float, delta)
-
 kernel __attribute__((reqd_work_group_size(16, 16, 1)))
 void attention_grad_query_gpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)) {
   LOCAL_TILES
-  const attention_t *a = &shape;
-  const int first = get_group_id(0) * ROWS;
-  const int h = get_group_id(1);
-  const size_t b = get_group_id(2);
-  const int key_head = h / (a->heads / a->key_heads);
-  const global storage_t *keys = POINTER(key) + HEAD_OFFSET(a->key, b, key_head);
-  const global storage_t *values = POINTER(value) + HEAD_OFFSET(a->value, b, key_head);
-  const size_t first_row = (b * a->heads + h) * a->queries;
+  OWN_QUERIES(ROWS)
   const tile_t queries = tile(POINTER(query) + HEAD_OFFSET(a->query, b, h), a->query, first,
                               a->queries, a->query_dim);
   const tile_t grads = tile(POINTER(grad_out) + HEAD_OFFSET(a->out, b, h), a->out, first,
@@ -320,7 +296,6 @@ void attention_grad_query_gpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)
     normaliser[i] = POINTER(logsumexp)[row];
     deltas[i] = POINTER(delta)[row];
   }
-  const int end = IS_CAUSAL ? min(a->keys, first + ROWS) : a->keys;
   for (int j = 0; j < end; j += COLUMNS) {
     multiply(products, stage, grads, tile(values, a->value, j, end, a->value_dim));
     const tile_t key_tile = tile(keys, a->key, j, end, a->query_dim);
@@ -349,11 +324,7 @@ kernel __attribute__((reqd_work_group_size(16, 16, 1)))
 void attention_grad_key_value_gpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_key),
                                   TENSOR(storage_t, grad_value)) {
   LOCAL_TILES
-  const attention_t *a = &shape;
-  const int first = get_group_id(0) * ROWS;
-  const int key_head = get_group_id(1);
-  const size_t b = get_group_id(2);
-  const int group = a->heads / a->key_heads;
+  OWN_KEYS(ROWS)
   const tile_t keys = tile(POINTER(key) + HEAD_OFFSET(a->key, b, key_head), a->key, first,
                            a->keys, a->query_dim);
   const tile_t values = tile(POINTER(value) + HEAD_OFFSET(a->value, b, key_head), a->value,
