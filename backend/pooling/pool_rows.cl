@@ -22,6 +22,11 @@ typedef struct {
   int end_channel;
   int depth;
   int height;
+  int d_begin;  // of its windows
+  int d_end;
+  int h_begin;
+  int h_end;
+  index_t image;  // offset of its batch and channel
 } line_t;
 
 inline line_t line_of(const geometry_t *g, index_t row) {
@@ -43,6 +48,11 @@ inline line_t line_of(const geometry_t *g, index_t row) {
   row /= g->channels;
 #endif
   line.batch = (int)row;
+  line.d_begin = window_begin(g, 0, line.depth);
+  line.d_end = window_end(g, 0, line.depth);
+  line.h_begin = window_begin(g, 1, line.height);
+  line.h_end = window_end(g, 1, line.height);
+  line.image = line.batch * g->image_strides[0] + line.channel * g->image_strides[1];
   return line;
 }
 
@@ -65,24 +75,18 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
     CONST_TENSOR(storage_t, self)) {
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
-    const global storage_t *image = POINTER(self) +
-                                    line.batch * g->image_strides[0] +
-                                    line.channel * g->image_strides[1];
+    const global storage_t *image = POINTER(self) + line.image;
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
     global long *chosen = POINTER(indices) + LINE_OFFSET(g->indices_strides);
-    const int d_begin = window_begin(g, 0, line.depth);
-    const int d_end = window_end(g, 0, line.depth);
-    const int h_begin = window_begin(g, 1, line.height);
-    const int h_end = window_end(g, 1, line.height);
     for (int width = 0; width < g->pooled[2]; ++width) {
       const int w_begin = window_begin(g, 2, width);
       const int w_end = window_end(g, 2, width);
       for (int c = 0; c < line.end_channel - line.channel; c += LANES) {
         const int count = min(LANES, line.end_channel - line.channel - c);
-        where_t where = (where_t)plane_position(g, d_begin, h_begin, w_begin);
+        where_t where = (where_t)plane_position(g, line.d_begin, line.h_begin, w_begin);
         lanes_t best = (lanes_t)LOWEST;
-        for (int d = d_begin; d < d_end; d += g->dilation[0])
-          for (int h = h_begin; h < h_end; h += g->dilation[1]) {
+        for (int d = line.d_begin; d < line.d_end; d += g->dilation[0])
+          for (int h = line.h_begin; h < line.h_end; h += g->dilation[1]) {
             const index_t start = pixel_offset(g->image_strides, d, h, 0) +
                                   c * g->image_strides[1];
             for (int w = w_begin; w < w_end; w += g->dilation[2]) {
@@ -116,14 +120,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
     CONST_TENSOR(storage_t, self)) {
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
-    const global storage_t *image = POINTER(self) +
-                                    line.batch * g->image_strides[0] +
-                                    line.channel * g->image_strides[1];
+    const global storage_t *image = POINTER(self) + line.image;
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
-    const int d_begin = window_begin(g, 0, line.depth);
-    const int d_end = window_end(g, 0, line.depth);
-    const int h_begin = window_begin(g, 1, line.height);
-    const int h_end = window_end(g, 1, line.height);
     const long counted_plane =
         (long)counted(g, 0, line.depth) * counted(g, 1, line.height);
     for (int width = 0; width < g->pooled[2]; ++width) {
@@ -132,13 +130,14 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
       const long divisor =
           divisor_override ? divisor_override : counted_plane * counted(g, 2, width);
       // A window that lies in the padding altogether averages nothing: 0.
-      const int empty = d_begin >= d_end || h_begin >= h_end || w_begin >= w_end;
+      const int empty = line.d_begin >= line.d_end || line.h_begin >= line.h_end ||
+                        w_begin >= w_end;
       const compute_t by = (compute_t)(empty ? 1 : divisor);
       for (int c = 0; c < line.end_channel - line.channel; c += LANES) {
         const int count = min(LANES, line.end_channel - line.channel - c);
         lanes_t sum = 0;
-        for (int d = d_begin; d < d_end; ++d)
-          for (int h = h_begin; h < h_end; ++h) {
+        for (int d = line.d_begin; d < line.d_end; ++d)
+          for (int h = line.h_begin; h < line.h_end; ++h) {
             const index_t start = pixel_offset(g->image_strides, d, h, 0) +
                                   c * g->image_strides[1];
             for (int w = w_begin; w < w_end; ++w)
@@ -206,9 +205,9 @@ inline lanes_t load_tap(const geometry_t *g,
 // Runs `body` for each tap of the windows of outputs [first, first + LANES *
 // groups), lines of the image outermost.
 #define FOR_EACH_TAP(outside, body)                                                     \
-  for (int d = d_begin; d < d_end; d += g->dilation[0])                                 \
-    for (int h = h_begin; h < h_end; h += g->dilation[1]) {                             \
-      const index_t at = image + pixel_offset(g->image_strides, d, h, 0);               \
+  for (int d = line.d_begin; d < line.d_end; d += g->dilation[0])                       \
+    for (int h = line.h_begin; h < line.h_end; h += g->dilation[1]) {                   \
+      const index_t at = line.image + pixel_offset(g->image_strides, d, h, 0);          \
       const index_t position = plane_position(g, d, h, 0);                              \
       for (int i = 0; i < groups; ++i) {                                                \
         const int width = first + i * LANES;                                            \
@@ -230,21 +229,15 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
   const global storage_t *self = POINTER(self_);
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
-    const index_t image =
-        line.batch * g->image_strides[0] + line.channel * g->image_strides[1];
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
     global long *chosen = POINTER(indices) + LINE_OFFSET(g->indices_strides);
-    const int d_begin = window_begin(g, 0, line.depth);
-    const int d_end = window_end(g, 0, line.depth);
-    const int h_begin = window_begin(g, 1, line.height);
-    const int h_end = window_end(g, 1, line.height);
     for (int first = 0; first < g->pooled[2]; first += GROUPS * LANES) {
       const int groups = min(GROUPS, (g->pooled[2] - first + LANES - 1) / LANES);
       lanes_t best[GROUPS];
       where_t where[GROUPS];  // less the position of the window's first column
       for (int i = 0; i < groups; ++i) {
         best[i] = (lanes_t)LOWEST;
-        where[i] = (where_t)plane_position(g, d_begin, h_begin, 0);
+        where[i] = (where_t)plane_position(g, line.d_begin, line.h_begin, 0);
         const int origin = (first + i * LANES) * g->stride[2] - g->padding[2];
         if (origin < 0) {
           const where_t missing = -((where_t)origin + RAMP * (where_t)g->stride[2]);
@@ -284,13 +277,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
   const global storage_t *self = POINTER(self_);
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
-    const index_t image =
-        line.batch * g->image_strides[0] + line.channel * g->image_strides[1];
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
-    const int d_begin = window_begin(g, 0, line.depth);
-    const int d_end = window_end(g, 0, line.depth);
-    const int h_begin = window_begin(g, 1, line.height);
-    const int h_end = window_end(g, 1, line.height);
     const compute_t counted_plane = (compute_t)counted(g, 0, line.depth) *
                                     (compute_t)counted(g, 1, line.height);
     for (int first = 0; first < g->pooled[2]; first += GROUPS * LANES) {

@@ -20,10 +20,15 @@ typedef struct {
   index_t step;     // from a pixel to the next
   index_t pixels;
   index_t cleared;  // of them
+  global storage_t *values;
+  const global storage_t *grads;
 } image_t;
 
-inline image_t image_of(const geometry_t *g, index_t block) {
+inline image_t image_of(const geometry_t *g,
+                        global storage_t *grad_input,
+                        const global storage_t *grad_output) {
   image_t image;
+  const index_t block = (index_t)get_global_id(0);
   const int part = (int)(block % g->parts);
   const int blocks = (g->channels + LANES - 1) / LANES;
   image.batch = (int)(block / g->parts);
@@ -36,13 +41,17 @@ inline image_t image_of(const geometry_t *g, index_t block) {
                                  : g->image_strides[2];
   image.pixels = (index_t)g->image[0] * g->image[1] * g->image[2];
   image.cleared = 0;
+  image.values = grad_input + image.batch * g->image_strides[0] +
+                 image.channel * g->image_strides[1];
+  image.grads = grad_output + image.batch * g->pooled_strides[0] +
+                image.channel * g->pooled_strides[1];
   return image;
 }
 
 // Just before the first window that may add to them.
-inline void clear_pixels(image_t *image, global storage_t *values, index_t end) {
+inline void clear_pixels(image_t *image, index_t end) {
   for (; image->cleared < end; ++image->cleared) {
-    global storage_t *pixel = values + image->cleared * image->step;
+    global storage_t *pixel = image->values + image->cleared * image->step;
     for (int c = 0; c < image->channels; ++c) pixel[c] = 0;
   }
 }
@@ -60,32 +69,27 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_sca
     CONST_TENSOR(long, indices),
     CONST_TENSOR(storage_t, grad_output)) {
   const geometry_t *g = &geometry;
-  image_t image = image_of(g, (index_t)get_global_id(0));
-  global storage_t *values = POINTER(grad_input) +
-                             image.batch * g->image_strides[0] +
-                             image.channel * g->image_strides[1];
-  const global storage_t *grads = POINTER(grad_output) +
-                                  image.batch * g->pooled_strides[0] +
-                                  image.channel * g->pooled_strides[1];
+  image_t image = image_of(g, POINTER(grad_input), POINTER(grad_output));
   const global long *chosen = POINTER(indices) + image.batch * g->indices_strides[0] +
                               image.channel * g->indices_strides[1];
   for (int d = 0; d < g->pooled[0]; ++d)
     for (int h = 0; h < g->pooled[1]; ++h) {
-      clear_pixels(&image, values, min(image.pixels, reach_of(g, d, h)));
+      clear_pixels(&image, min(image.pixels, reach_of(g, d, h)));
       for (int w = 0; w < g->pooled[2]; ++w) {
-        const global storage_t *grad = grads + pixel_offset(g->pooled_strides, d, h, w);
+        const global storage_t *grad =
+            image.grads + pixel_offset(g->pooled_strides, d, h, w);
         const global long *from = chosen + pixel_offset(g->indices_strides, d, h, w);
         for (int c = 0; c < image.channels; ++c) {
           const ulong where = (ulong)from[c * g->indices_strides[1]];
           if (where >= (ulong)image.pixels) continue;
           // Indices are the caller's and may lie outside their windows.
           if ((index_t)where >= image.cleared)
-            clear_pixels(&image, values, (index_t)where + 1);
-          values[where * image.step + c] += grad[c * g->pooled_strides[1]];
+            clear_pixels(&image, (index_t)where + 1);
+          image.values[where * image.step + c] += grad[c * g->pooled_strides[1]];
         }
       }
     }
-  clear_pixels(&image, values, image.pixels);
+  clear_pixels(&image, image.pixels);
 }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_scatter(
@@ -94,27 +98,23 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_sca
     TENSOR(storage_t, grad_input),
     CONST_TENSOR(storage_t, grad_output)) {
   const geometry_t *g = &geometry;
-  image_t image = image_of(g, (index_t)get_global_id(0));
-  global storage_t *values = POINTER(grad_input) +
-                             image.batch * g->image_strides[0] +
-                             image.channel * g->image_strides[1];
-  const global storage_t *grads = POINTER(grad_output) +
-                                  image.batch * g->pooled_strides[0] +
-                                  image.channel * g->pooled_strides[1];
+  image_t image = image_of(g, POINTER(grad_input), POINTER(grad_output));
   for (int d = 0; d < g->pooled[0]; ++d)
     for (int h = 0; h < g->pooled[1]; ++h) {
-      clear_pixels(&image, values, min(image.pixels, reach_of(g, d, h)));
+      clear_pixels(&image, min(image.pixels, reach_of(g, d, h)));
       const compute_t counted_plane =
           (compute_t)counted(g, 0, d) * (compute_t)counted(g, 1, h);
       for (int w = 0; w < g->pooled[2]; ++w) {
-        const global storage_t *grad = grads + pixel_offset(g->pooled_strides, d, h, w);
+        const global storage_t *grad =
+            image.grads + pixel_offset(g->pooled_strides, d, h, w);
         const compute_t divisor = divisor_override
                                       ? (compute_t)divisor_override
                                       : counted_plane * (compute_t)counted(g, 2, w);
         for (int z = window_begin(g, 0, d); z < window_end(g, 0, d); ++z)
           for (int y = window_begin(g, 1, h); y < window_end(g, 1, h); ++y)
             for (int x = window_begin(g, 2, w); x < window_end(g, 2, w); ++x) {
-              global storage_t *pixel = values + plane_position(g, z, y, x) * image.step;
+              global storage_t *pixel =
+                  image.values + plane_position(g, z, y, x) * image.step;
               int c = 0;
               for (; c + LANES <= image.channels; c += LANES)
                 store_lanes(pixel, c, 1, LANES,
@@ -127,7 +127,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_sca
             }
       }
     }
-  clear_pixels(&image, values, image.pixels);
+  clear_pixels(&image, image.pixels);
 }
 
 #else
@@ -138,6 +138,9 @@ inline place_t plane_of(const geometry_t *g, index_t block) {
   place.channel = (int)(block % g->channels);
   return place;
 }
+
+#define LINE_OFFSET(strides) \
+  (plane_offset(&place, strides) + pixel_offset(strides, d, h, 0))
 
 inline index_t clear_plane(const geometry_t *g, global storage_t *image) {
   const index_t size = (index_t)g->image[0] * g->image[1] * g->image[2];
@@ -156,12 +159,9 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_sca
   const index_t size = clear_plane(g, image);
   for (int d = 0; d < g->pooled[0]; ++d)
     for (int h = 0; h < g->pooled[1]; ++h) {
-      const global storage_t *grad = POINTER(grad_output) +
-                                     plane_offset(&place, g->pooled_strides) +
-                                     pixel_offset(g->pooled_strides, d, h, 0);
-      const global long *chosen = POINTER(indices) +
-                                  plane_offset(&place, g->indices_strides) +
-                                  pixel_offset(g->indices_strides, d, h, 0);
+      const global storage_t *grad =
+          POINTER(grad_output) + LINE_OFFSET(g->pooled_strides);
+      const global long *chosen = POINTER(indices) + LINE_OFFSET(g->indices_strides);
       for (int w = 0; w < g->pooled[2]; ++w) {
         const ulong where = (ulong)chosen[w * g->indices_strides[4]];
         if (where < (ulong)size) image[where] += grad[w * g->pooled_strides[4]];
@@ -183,9 +183,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_sca
                         g->kernel_size[2] > g->pooled[2];
   for (int d = 0; d < g->pooled[0]; ++d)
     for (int h = 0; h < g->pooled[1]; ++h) {
-      const global storage_t *grad = POINTER(grad_output) +
-                                     plane_offset(&place, g->pooled_strides) +
-                                     pixel_offset(g->pooled_strides, d, h, 0);
+      const global storage_t *grad =
+          POINTER(grad_output) + LINE_OFFSET(g->pooled_strides);
       const compute_t counted_plane =
           (compute_t)counted(g, 0, d) * (compute_t)counted(g, 1, h);
       for (int first = 0; first < g->pooled[2]; first += TILE) {
