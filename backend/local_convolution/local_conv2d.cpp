@@ -10,6 +10,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 
 namespace torch_opencl::ops {
 namespace {
@@ -135,6 +136,19 @@ void check_operand(const char* name, const Tensor& first, const Tensor& other) {
               "!");
 }
 
+void check_gradient(const char* name,
+                    const Tensor& gradient,
+                    const Geometry& g) {
+  const std::array<int64_t, 4> size{
+      g.images, g.out_channels, g.out[0], g.out[1]};
+  TORCH_CHECK(gradient.sizes() == IntArrayRef(size),
+              name,
+              ": expected a gradient of size ",
+              IntArrayRef(size),
+              ", got ",
+              gradient.sizes());
+}
+
 Tensor with_rows(const Tensor& tensor) {
   if (!aten::device_of(tensor).is_cpu() || tensor.stride(3) == 1) {
     return tensor;
@@ -173,10 +187,9 @@ class Plan {
   int64_t right() const { return right_; }
 
   // `items`: spans of all rows.
-  template <class... Arguments>
+  template <class Index, class... Arguments>
   void run(const Tensor& on,
            const char* kernel,
-           bool is_large,
            int64_t items,
            int64_t right_part,
            const Arguments&... arguments) const {
@@ -188,7 +201,7 @@ class Plan {
             {"LANES", lanes()},
             {"LEFT", left_},
             {"RIGHT", right_},
-            {"IS_LARGE", is_large},
+            {"IS_LARGE", sizeof(Index) == 8},
             {"WG_SIZE", is_cpu_ ? 1 : kGpuGroup}},
            is_cpu_ ? range(items * lefts_ * parts, 1)
                    : range(items, lefts_, parts, kGpuGroup, 1, 1),
@@ -260,23 +273,22 @@ Tensor local_conv2d(const Tensor& input,
       return static_cast<Index>(start.defined() ? start.stride(d) : 0);
     };
     const int64_t part = plan.right_part(items);
-    plan.run(out,
-             "local_conv2d_forward",
-             sizeof(Index) == 8,
-             items,
-             part,
-             arg(out),
-             Planes<Index>(out),
-             arg(x),
-             Planes<Index>(x),
-             arg(w),
-             arg(start),
-             bias_stride(0),
-             bias_stride(1),
-             bias_stride(2),
-             int32_t(start.defined()),
-             g,
-             static_cast<int32_t>(part));
+    plan.run<Index>(out,
+                    "local_conv2d_forward",
+                    items,
+                    part,
+                    arg(out),
+                    Planes<Index>(out),
+                    arg(x),
+                    Planes<Index>(x),
+                    arg(w),
+                    arg(start),
+                    bias_stride(0),
+                    bias_stride(1),
+                    bias_stride(2),
+                    int32_t(start.defined()),
+                    g,
+                    static_cast<int32_t>(part));
   });
   return out;
 }
@@ -291,14 +303,7 @@ Tensor local_conv2d_input_gradient(const Tensor& gradient,
   check_operand(kName, gradient, weight);
   const Geometry g = check_geometry(
       kName, input_size, weight.sizes(), {stride, padding, dilation});
-  const std::vector<int64_t> out_size{
-      g.images, g.out_channels, g.out[0], g.out[1]};
-  TORCH_CHECK(gradient.sizes() == IntArrayRef(out_size),
-              kName,
-              ": expected a gradient of size ",
-              IntArrayRef(out_size),
-              ", got ",
-              gradient.sizes());
+  check_gradient(kName, gradient, g);
   const Tensor out = at::empty(
       input_size,
       gradient.options().memory_format(gradient.suggest_memory_format()));
@@ -317,18 +322,17 @@ Tensor local_conv2d_input_gradient(const Tensor& gradient,
   with_index_type({&out, &y, &w}, [&](auto index) {
     using Index = decltype(index);
     const int64_t part = plan.right_part(items);
-    plan.run(out,
-             "local_conv2d_input_gradient",
-             sizeof(Index) == 8,
-             items,
-             part,
-             arg(out),
-             Planes<Index>(out),
-             arg(y),
-             Planes<Index>(y),
-             arg(w),
-             g,
-             static_cast<int32_t>(part));
+    plan.run<Index>(out,
+                    "local_conv2d_input_gradient",
+                    items,
+                    part,
+                    arg(out),
+                    Planes<Index>(out),
+                    arg(y),
+                    Planes<Index>(y),
+                    arg(w),
+                    g,
+                    static_cast<int32_t>(part));
   });
   return out;
 }
@@ -343,14 +347,7 @@ Tensor local_conv2d_weight_gradient(const Tensor& gradient,
   check_operand(kName, gradient, input);
   const Geometry g = check_geometry(
       kName, input.sizes(), weight_size, {stride, padding, dilation});
-  const std::vector<int64_t> out_size{
-      g.images, g.out_channels, g.out[0], g.out[1]};
-  TORCH_CHECK(gradient.sizes() == IntArrayRef(out_size),
-              kName,
-              ": expected a gradient of size ",
-              IntArrayRef(out_size),
-              ", got ",
-              gradient.sizes());
+  check_gradient(kName, gradient, g);
   const Tensor out = at::empty(weight_size, input.options());
   if (out.numel() == 0) {
     return out;
@@ -363,17 +360,16 @@ Tensor local_conv2d_weight_gradient(const Tensor& gradient,
   const Plan plan(out, g.out_channels, g.channels);
   with_index_type({&out, &x, &y}, [&](auto index) {
     using Index = decltype(index);
-    plan.run(out,
-             "local_conv2d_weight_gradient",
-             sizeof(Index) == 8,
-             plan.spans(g.out[1]) * g.out[0],
-             plan.right(),
-             arg(out),
-             arg(y),
-             Planes<Index>(y),
-             arg(x),
-             Planes<Index>(x),
-             g);
+    plan.run<Index>(out,
+                    "local_conv2d_weight_gradient",
+                    plan.spans(g.out[1]) * g.out[0],
+                    plan.right(),
+                    arg(out),
+                    arg(y),
+                    Planes<Index>(y),
+                    arg(x),
+                    Planes<Index>(x),
+                    g);
   });
   return out;
 }
