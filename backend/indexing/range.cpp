@@ -283,16 +283,26 @@ using MaybeType = std::optional<at::ScalarType>;
 using MaybeLayout = std::optional<at::Layout>;
 using MaybeDevice = std::optional<at::Device>;
 
+template <bool is_upper>
 Tensor triangle_indices(int64_t rows,
                         int64_t columns,
                         int64_t offset,
-                        bool is_upper,
-                        const at::TensorOptions& options) {
+                        MaybeType dtype,
+                        MaybeLayout layout,
+                        MaybeDevice device,
+                        std::optional<bool> pin_memory) {
+  const auto options = at::TensorOptions()
+                           .dtype(dtype.value_or(at::kLong))
+                           .layout(layout)
+                           .device(device)
+                           .pinned_memory(pin_memory);
   at::native::check_args(rows, columns, options.layout());
   const at::ScalarType type = options.dtype().toScalarType();
   check_implemented(type == at::kInt || type == at::kLong,
                     is_upper ? "triu_indices" : "tril_indices",
                     type);
+  // The upper triangle is what is not below it.
+  offset -= is_upper;
   const int64_t below = at::native::get_tril_size(rows, columns, offset);
   const int64_t size = is_upper ? rows * columns - below : below;
   Tensor out = at::empty({2, size}, options);
@@ -312,45 +322,6 @@ Tensor triangle_indices(int64_t rows,
   return out;
 }
 
-at::TensorOptions options_of(MaybeType dtype,
-                             MaybeLayout layout,
-                             MaybeDevice device,
-                             std::optional<bool> pin_memory) {
-  return at::TensorOptions()
-      .dtype(dtype.value_or(at::kLong))
-      .layout(layout)
-      .device(device)
-      .pinned_memory(pin_memory);
-}
-
-Tensor tril_indices(int64_t rows,
-                    int64_t columns,
-                    int64_t offset,
-                    MaybeType dtype,
-                    MaybeLayout layout,
-                    MaybeDevice device,
-                    std::optional<bool> pin_memory) {
-  return triangle_indices(rows,
-                          columns,
-                          offset,
-                          false,
-                          options_of(dtype, layout, device, pin_memory));
-}
-
-Tensor triu_indices(int64_t rows,
-                    int64_t columns,
-                    int64_t offset,
-                    MaybeType dtype,
-                    MaybeLayout layout,
-                    MaybeDevice device,
-                    std::optional<bool> pin_memory) {
-  return triangle_indices(rows,
-                          columns,
-                          offset - 1,
-                          true,
-                          options_of(dtype, layout, device, pin_memory));
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -362,9 +333,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          &WithFallback<at::_ops::logspace_out, &logspace_out>::call);
   m.impl("range.out", &WithFallback<at::_ops::range_out, &range_out>::call);
   m.impl("tril_indices",
-         &WithFallback<at::_ops::tril_indices, &tril_indices>::call);
+         &WithFallback<at::_ops::tril_indices, &triangle_indices<false>>::call);
   m.impl("triu_indices",
-         &WithFallback<at::_ops::triu_indices, &triu_indices>::call);
+         &WithFallback<at::_ops::triu_indices, &triangle_indices<true>>::call);
   m.impl("eye.out", &WithFallback<at::_ops::eye_out, &eye_out>::call);
   m.impl("eye.m_out", &WithFallback<at::_ops::eye_m_out, &eye_m_out>::call);
   structured<tril_out, at::_ops::tril_out>(m);
