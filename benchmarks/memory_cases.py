@@ -15,6 +15,20 @@ Shape = tuple[int, ...]
 Function = Callable[..., object]
 
 
+def tensors_of(
+    shapes: list[Shape], device: str, dtype: torch.dtype, layout: str
+) -> list[torch.Tensor]:
+    return [
+        random(
+            shape,
+            device,
+            dtype,
+            LAYOUTS[layout] if len(shape) == 4 else torch.contiguous_format,
+        )
+        for shape in shapes
+    ]
+
+
 def simple(
     family: str,
     name: str,
@@ -27,15 +41,7 @@ def simple(
     """function(*tensors of these shapes)"""
 
     def make(device: str) -> Run:
-        tensors = [
-            random(
-                shape,
-                device,
-                dtype,
-                LAYOUTS[layout] if len(shape) == 4 else torch.contiguous_format,
-            )
-            for shape in shapes
-        ]
+        tensors = tensors_of(shapes, device, dtype, layout)
         return lambda: function(*tensors)
 
     return Case(family, name, make, moved=moved * dtype.itemsize)
@@ -53,15 +59,9 @@ def backward(
     """The gradients of function(*tensors) with regard to all of them."""
 
     def make(device: str) -> Run:
-        tensors = [
-            random(
-                shape,
-                device,
-                dtype,
-                LAYOUTS[layout] if len(shape) == 4 else torch.contiguous_format,
-            ).requires_grad_()
-            for shape in shapes
-        ]
+        tensors = tensors_of(shapes, device, dtype, layout)
+        for tensor in tensors:
+            tensor.requires_grad_()
         return gradients(function(*tensors), tensors)
 
     return Case(family, f"{name} backward", make, moved=moved * dtype.itemsize)
