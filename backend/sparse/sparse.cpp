@@ -92,10 +92,11 @@ Tensor coalesce(const Tensor& self) {
                      true);
 }
 
-// `out` = `dense` + alpha * `other`, where `other` is sparse.
+// `out` = `dense` + alpha * `other`, of type `common`, where `other` is sparse.
 Tensor& add_to_dense(const Tensor& dense,
                      const Tensor& other,
                      const Scalar& alpha,
+                     at::ScalarType common,
                      Tensor& out) {
   TORCH_CHECK(
       dense.sizes().equals(other.sizes()),
@@ -106,12 +107,6 @@ Tensor& add_to_dense(const Tensor& dense,
       other.sizes(),
       " (FYI: op2-sparse addition does not currently support "
       "broadcasting)");
-  const auto common = at::result_type(dense, other);
-  TORCH_CHECK(canCast(common, out.scalar_type()),
-              "Can't convert result type ",
-              common,
-              " to output ",
-              out.scalar_type());
   out.resize_as_(dense);
   Tensor result = out.is_contiguous() && out.scalar_type() == common
                       ? out
@@ -140,8 +135,14 @@ Tensor& add_out(const Tensor& self,
                 const Tensor& other,
                 const Scalar& alpha,
                 Tensor& out) {
+  const auto common = at::result_type(self, other);
+  TORCH_CHECK(canCast(common, out.scalar_type()),
+              "Can't convert result type ",
+              common,
+              " to output ",
+              out.scalar_type());
   if (!self.is_sparse()) {
-    return add_to_dense(self, other, alpha, out);
+    return add_to_dense(self, other, alpha, common, out);
   }
   TORCH_CHECK(other.is_sparse(),
               "add(sparse, dense) is not supported. Use add(dense, sparse) "
@@ -159,12 +160,6 @@ Tensor& add_out(const Tensor& self,
               " sparse dimensions while 'other' has ",
               other.sparse_dim(),
               " sparse dimensions");
-  const auto common = at::result_type(self, other);
-  TORCH_CHECK(canCast(common, out.scalar_type()),
-              "Can't convert result type ",
-              common,
-              " to output ",
-              out.scalar_type());
   const auto scaled = [&] { return other._values().to(common).mul(alpha); };
   if (other._nnz() == 0) {
     return out.copy_(self.to(common));
