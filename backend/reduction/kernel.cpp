@@ -118,19 +118,7 @@ std::string outer_text(const ReductionKey& key) {
     columns += output_name(i) + "_at += (index_t)column * " + output_name(i) +
                "_strides.s0;\n";
   }
-  return "const count_t per_row = ((count_t)kept_sizes.s0 + LANES - 1) / "
-         "LANES;\n"
-         "const count_t groups = per_row * (outputs / "
-         "(count_t)kept_sizes.s0);\n"
-         "for (count_t group = get_global_id(0) * (count_t)tile;\n"
-         "     group < min(groups, (count_t)(get_global_id(0) + 1) * tile);\n"
-         "     ++group) {\n"
-         "const count_t row = group / per_row;\n"
-         "const count_t column = (group - row * per_row) * LANES;\n"
-         "const count_t first = row * (count_t)kept_sizes.s0 + column;\n"
-         "const int width = (int)min((count_t)LANES, kept_sizes.s0 - column);\n"
-         "count_t linear = row;\n" +
-         kept_text(key, true, 1) + columns + kLanesText +
+  return runs_text(key, "LANES") + columns + kLanesText +
          "for (count_t r = begin; r < end; ++r) {\ncount_t linear = r;\n" +
          offsets_text(
              reduced_walks(key, "at"), "reduced_sizes", 0, key.reduced) +

@@ -78,6 +78,23 @@ std::string kept_text(const ReductionKey& key, bool with_input, int first) {
       kept_walks(key, with_input), "kept_sizes", first, key.kept);
 }
 
+std::string runs_text(const ReductionKey& key, const std::string& limit) {
+  return "const count_t limit = " + limit +
+         ";\n"
+         "const count_t kept = kept_sizes.s0;\n"
+         "const count_t per_row = (kept + limit - 1) / limit;\n"
+         "const count_t groups = per_row * (outputs / kept);\n"
+         "for (count_t group = get_global_id(0) * (count_t)tile;\n"
+         "     group < min(groups, (count_t)(get_global_id(0) + 1) * tile);\n"
+         "     ++group) {\n"
+         "const count_t row = group / per_row;\n"
+         "const count_t column = (group - row * per_row) * limit;\n"
+         "const count_t first = row * kept + column;\n"
+         "const int width = (int)min(limit, kept - column);\n"
+         "count_t linear = row;\n" +
+         kept_text(key, true, 1);
+}
+
 std::string tree_text(const ReductionKey& key,
                       const std::string& lanes,
                       const std::string& width) {

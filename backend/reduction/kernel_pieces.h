@@ -32,6 +32,9 @@ std::string tree_text(const ReductionKey& key,
 std::string finish_text(const ReductionKey& key, bool is_split);
 // Offsets of the output numbered `linear`.
 std::string kept_text(const ReductionKey& key, bool with_input, int first);
+// The loop over a work-item's runs of up to `limit` outputs along dimension 0,
+// to the offsets of a run's line.
+std::string runs_text(const ReductionKey& key, const std::string& limit);
 
 // The loops of a work-item over vectors: kernel_vectors.cpp.
 std::string inner_vectors_text(const ReductionKey& key);

@@ -90,23 +90,11 @@ std::string outer_vectors_text(const ReductionKey& key) {
     begin_outputs += at + " += (index_t)column * " + stride + ";\n";
     next_output += at + " += " + stride + ";\n";
   }
-  return "const count_t per_row = ((count_t)kept_sizes.s0 + COLUMNS - 1) / "
-         "COLUMNS;\n"
-         "const count_t groups = per_row * (outputs / "
-         "(count_t)kept_sizes.s0);\n"
-         "for (count_t group = get_global_id(0) * (count_t)tile;\n"
-         "     group < min(groups, (count_t)(get_global_id(0) + 1) * tile);\n"
-         "     ++group) {\n"
-         "const count_t row = group / per_row;\n"
-         "const count_t column = (group - row * per_row) * COLUMNS;\n"
-         "const count_t first = row * (count_t)kept_sizes.s0 + column;\n"
-         "const int width = (int)min((count_t)COLUMNS, kept_sizes.s0 - "
-         "column);\n"
+  return runs_text(key, "COLUMNS") +
          "const int whole = width / LANES;\n"
          "const int rest = width - whole * LANES;\n"
          "const int vectors = whole + (rest > 0);\n"
-         "count_t linear = row;\n" +
-         kept_text(key, true, 1) + "base0 += (index_t)column;\n" +
+         "base0 += (index_t)column;\n" +
          begin_outputs +
          "lanes_t lanes[COLUMNS / LANES], folded[COLUMNS / LANES];\n"
          "for (int v = 0; v < vectors; ++v) lanes[v] = folded[v] = " +
