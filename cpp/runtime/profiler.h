@@ -11,13 +11,13 @@
 namespace torch_opencl::runtime {
 
 struct CommandTime {
-  const char* name;  // a kernel's, or the OpenCL call
-  int device_index;
-  int64_t stream_id;
-  uint64_t work_items;  // 0 for copies and fills
-  uint64_t bytes;       // that a copy or fill writes; 0 for kernels
-  uint64_t start;       // nanoseconds of the device's clock
-  uint64_t end;
+  const char* name = nullptr;  // a kernel's, or the OpenCL call
+  int device_index = 0;
+  int64_t stream_id = 0;
+  uint64_t work_items = 0;  // 0 for copies and fills
+  uint64_t bytes = 0;       // that a copy or fill writes; 0 for kernels
+  uint64_t start = 0;       // nanoseconds of the device's clock
+  uint64_t end = 0;
 };
 
 class Profiler {

@@ -118,6 +118,24 @@ void Queue::bound_pending() {
   pending_[1] = record();
 }
 
+template <class Call>
+void Queue::enqueue(const char* function,
+                    CommandTime command,
+                    const Call& call) {
+  ProfiledCommand profiled;
+  const cl_int code = call(profiled.event());
+  if (code != CL_SUCCESS) [[unlikely]] {
+    throw_failed(code, function);
+  }
+  if (command.name == nullptr) {  // no kernel
+    command.name = function;
+  }
+  command.device_index = device_.index();
+  command.stream_id = stream_id_;
+  profiled.add(command);
+  ++enqueue_count_;
+}
+
 void Queue::launch(Kernel& kernel, const NDRange& range) {
   for (uint32_t d = 0; d < range.dimensions; ++d) {
     if (range.global[d] == 0) {
@@ -130,28 +148,21 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
   if (number % kPendingStep == kPendingStep - 1) [[unlikely]] {
     bound_pending();
   }
-  ProfiledCommand profiled;
-  const cl_int code = [&] {
-    const EnqueueTimer timer;
-    return api().clEnqueueNDRangeKernel(handle_,
-                                        kernel.handle,
-                                        range.dimensions,
-                                        nullptr,
-                                        range.global.data(),
-                                        range.local.data(),
-                                        0,
-                                        nullptr,
-                                        profiled.event());
-  }();
-  if (code != CL_SUCCESS) [[unlikely]] {
-    throw_failed(code, "clEnqueueNDRangeKernel");
-  }
-  profiled.add(
-      {.name = kernel.name,
-       .device_index = device_.index(),
-       .stream_id = stream_id_,
-       .work_items = range.global[0] * range.global[1] * range.global[2]});
-  ++enqueue_count_;
+  enqueue("clEnqueueNDRangeKernel",
+          {.name = kernel.name,
+           .work_items = range.global[0] * range.global[1] * range.global[2]},
+          [&](cl_event* event) {
+            const EnqueueTimer timer;
+            return api().clEnqueueNDRangeKernel(handle_,
+                                                kernel.handle,
+                                                range.dimensions,
+                                                nullptr,
+                                                range.global.data(),
+                                                range.local.data(),
+                                                0,
+                                                nullptr,
+                                                event);
+          });
   const Config& settings = config();
   if (settings.debug >= 2) [[unlikely]] {
     std::fprintf(stderr,
@@ -175,8 +186,7 @@ void Queue::copy(cl_mem source,
       (source == destination && source_offset == destination_offset)) {
     return;
   }
-  ProfiledCommand profiled;
-  const cl_int code = [&] {
+  enqueue("clEnqueueCopyBuffer", {.bytes = bytes}, [&](cl_event* event) {
     const EnqueueTimer timer;
     return api().clEnqueueCopyBuffer(handle_,
                                      source,
@@ -186,16 +196,8 @@ void Queue::copy(cl_mem source,
                                      bytes,
                                      0,
                                      nullptr,
-                                     profiled.event());
-  }();
-  if (code != CL_SUCCESS) {
-    throw_failed(code, "clEnqueueCopyBuffer");
-  }
-  profiled.add({.name = "clEnqueueCopyBuffer",
-                .device_index = device_.index(),
-                .stream_id = stream_id_,
-                .bytes = bytes});
-  ++enqueue_count_;
+                                     event);
+  });
 }
 
 void Queue::fill(cl_mem memory,
@@ -206,8 +208,7 @@ void Queue::fill(cl_mem memory,
   if (memory == nullptr || bytes == 0) {
     return;
   }
-  ProfiledCommand profiled;
-  const cl_int code = [&] {
+  enqueue("clEnqueueFillBuffer", {.bytes = bytes}, [&](cl_event* event) {
     const EnqueueTimer timer;
     return api().clEnqueueFillBuffer(handle_,
                                      memory,
@@ -217,16 +218,8 @@ void Queue::fill(cl_mem memory,
                                      bytes,
                                      0,
                                      nullptr,
-                                     profiled.event());
-  }();
-  if (code != CL_SUCCESS) {
-    throw_failed(code, "clEnqueueFillBuffer");
-  }
-  profiled.add({.name = "clEnqueueFillBuffer",
-                .device_index = device_.index(),
-                .stream_id = stream_id_,
-                .bytes = bytes});
-  ++enqueue_count_;
+                                     event);
+  });
 }
 
 void Queue::read(
@@ -235,24 +228,17 @@ void Queue::read(
     return;
   }
   waits.transfers += blocking ? 1 : 0;
-  ProfiledCommand profiled;
-  const cl_int code = api().clEnqueueReadBuffer(handle_,
-                                                memory,
-                                                blocking ? CL_TRUE : CL_FALSE,
-                                                offset,
-                                                bytes,
-                                                host,
-                                                0,
-                                                nullptr,
-                                                profiled.event());
-  if (code != CL_SUCCESS) {
-    throw_failed(code, "clEnqueueReadBuffer");
-  }
-  profiled.add({.name = "clEnqueueReadBuffer",
-                .device_index = device_.index(),
-                .stream_id = stream_id_,
-                .bytes = bytes});
-  ++enqueue_count_;
+  enqueue("clEnqueueReadBuffer", {.bytes = bytes}, [&](cl_event* event) {
+    return api().clEnqueueReadBuffer(handle_,
+                                     memory,
+                                     blocking ? CL_TRUE : CL_FALSE,
+                                     offset,
+                                     bytes,
+                                     host,
+                                     0,
+                                     nullptr,
+                                     event);
+  });
 }
 
 void Queue::write(cl_mem memory,
@@ -264,24 +250,17 @@ void Queue::write(cl_mem memory,
     return;
   }
   waits.transfers += blocking ? 1 : 0;
-  ProfiledCommand profiled;
-  const cl_int code = api().clEnqueueWriteBuffer(handle_,
-                                                 memory,
-                                                 blocking ? CL_TRUE : CL_FALSE,
-                                                 offset,
-                                                 bytes,
-                                                 host,
-                                                 0,
-                                                 nullptr,
-                                                 profiled.event());
-  if (code != CL_SUCCESS) {
-    throw_failed(code, "clEnqueueWriteBuffer");
-  }
-  profiled.add({.name = "clEnqueueWriteBuffer",
-                .device_index = device_.index(),
-                .stream_id = stream_id_,
-                .bytes = bytes});
-  ++enqueue_count_;
+  enqueue("clEnqueueWriteBuffer", {.bytes = bytes}, [&](cl_event* event) {
+    return api().clEnqueueWriteBuffer(handle_,
+                                      memory,
+                                      blocking ? CL_TRUE : CL_FALSE,
+                                      offset,
+                                      bytes,
+                                      host,
+                                      0,
+                                      nullptr,
+                                      event);
+  });
 }
 
 void Queue::write_taken(cl_mem memory,

@@ -13,6 +13,8 @@
 
 namespace torch_opencl::runtime {
 
+struct CommandTime;
+
 // A place in device memory as kernels take it: two arguments, the buffer and
 // an element offset.
 struct BufferView {
@@ -108,6 +110,10 @@ class Queue {
   int64_t launch_count() const { return launch_count_.load(); }
 
  private:
+  // Calls `call`, which is the driver's `function`, with a place for the
+  // command's event.
+  template <class Call>
+  void enqueue(const char* function, CommandTime command, const Call& call);
   Event enqueue_marker();
   [[noreturn]] void throw_failed(int code, const char* call);
 
