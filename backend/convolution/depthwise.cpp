@@ -19,7 +19,7 @@ constexpr int64_t kMaxTaps = 64;
 constexpr int64_t kSpan = 512;
 constexpr int64_t kGroupSize = 64;
 
-constexpr int64_t kRowsAtOnce = 8;        // of an output, by one work-item
+constexpr int64_t kRowsAtOnce = 8;         // of an output, by one work-item
 constexpr int64_t kElementsAtOnce = 1568;  // and at least so many elements
 constexpr int64_t kMaxParts = 64;   // of the positions a weight sums over
 constexpr int64_t kMaxSharing = 4;  // beyond, matrix products do better

@@ -93,21 +93,19 @@ bool multiply_in_place(const ConvolutionProblem& p,
     return false;
   }
   addend.batch_stride = 0;  // of groups; here a batch is of images
-  multiply(result,
-           {.batch = p.images,
-            .rows = rows,
-            .columns = p.pixels(),
-            .depth = depth,
-            .right_stride = source.stride(1),
-            .right_batch_stride = source.stride(0)},
-           weight,
-           source,
-           {arg(result),
-            result.stride(1),
-            level(p.pixels(), 1),
-            result.stride(0)},
-           addend,
-           p.is_large);
+  multiply(
+      result,
+      {.batch = p.images,
+       .rows = rows,
+       .columns = p.pixels(),
+       .depth = depth,
+       .right_stride = source.stride(1),
+       .right_batch_stride = source.stride(0)},
+      weight,
+      source,
+      {arg(result), result.stride(1), level(p.pixels(), 1), result.stride(0)},
+      addend,
+      p.is_large);
   return true;
 }
 

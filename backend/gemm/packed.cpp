@@ -114,8 +114,7 @@ void multiply(const at::TensorBase& on,
     return index_argument(value, is_large);
   };
   const bool in_place = product.right_stride > 0;
-  const int64_t width =
-      in_place ? kColumns : right_width(on, product.columns);
+  const int64_t width = in_place ? kColumns : right_width(on, product.columns);
   const size_t row_tiles = ceil_div(product.rows, left_width(on));
   const size_t column_tiles = ceil_div(product.columns, width);
   const auto run = [&](const char* name,
