@@ -18,28 +18,40 @@ using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr bool (*kAlways)(const ConvolutionProblem&,
-                          const runtime::DeviceInfo&) =
-    [](const ConvolutionProblem&, const runtime::DeviceInfo&) { return true; };
+bool supports_all(const ConvolutionProblem&, const runtime::DeviceInfo&) {
+  return true;
+}
 
-constexpr ConvolutionSolver kForward[] = {
-    {"depthwise", is_depthwise, depthwise_forward},
-    {"single_tap", is_single_tap, single_tap_forward},
-    {"winograd", is_winograd, winograd_forward},
-    {"columns", kAlways, columns_forward},
+constexpr ConvolutionSolver kForwardSolvers[] = {
+    {"depthwise", supports_depthwise, prefers_depthwise, depthwise_forward},
+    {"single_tap", supports_single_tap, nullptr, single_tap_forward},
+    {"winograd", supports_winograd, prefers_winograd, winograd_forward},
+    {"columns", supports_all, nullptr, columns_forward},
 };
-constexpr ConvolutionSolver kBackwardData[] = {
-    {"depthwise", is_depthwise, depthwise_backward_data},
-    {"single_tap", is_single_tap, single_tap_backward_data},
-    {"flipped", is_flippable, flipped_backward_data},
-    {"columns", kAlways, columns_backward_data},
+constexpr ConvolutionSolver kBackwardDataSolvers[] = {
+    {"depthwise",
+     supports_depthwise,
+     prefers_depthwise,
+     depthwise_backward_data},
+    {"single_tap", supports_single_tap, nullptr, single_tap_backward_data},
+    {"flipped", supports_flipped, nullptr, flipped_backward_data},
+    {"columns", supports_all, nullptr, columns_backward_data},
 };
-constexpr ConvolutionSolver kBackwardWeight[] = {
-    {"depthwise", is_depthwise, depthwise_backward_weight},
-    {"single_tap", is_single_tap, single_tap_backward_weight},
-    {"winograd", is_winograd, winograd_backward_weight},
-    {"columns", kAlways, columns_backward_weight},
+constexpr ConvolutionSolver kBackwardWeightSolvers[] = {
+    {"depthwise",
+     supports_depthwise,
+     prefers_depthwise,
+     depthwise_backward_weight},
+    {"single_tap", supports_single_tap, nullptr, single_tap_backward_weight},
+    {"winograd", supports_winograd, prefers_winograd, winograd_backward_weight},
+    {"columns", supports_all, nullptr, columns_backward_weight},
 };
+
+constexpr ConvolutionFamily kForward{"convolution", kForwardSolvers};
+constexpr ConvolutionFamily kBackwardData{"convolution, data gradient",
+                                          kBackwardDataSolvers};
+constexpr ConvolutionFamily kBackwardWeight{"convolution, weight gradient",
+                                            kBackwardWeightSolvers};
 
 // The leading spatial dimensions that a tensor lacks, with size one.
 Tensor to_5d(Tensor tensor) {
@@ -76,10 +88,11 @@ ConvolutionProblem problem_of(const ConvolutionArguments& a,
           spatial(geometry.padding, 0),
           spatial(geometry.dilation, 1),
           a.input.scalar_type(),
-          needs_long_index({a.input, a.output})};
+          needs_long_index({a.input, a.output}),
+          a.input.stride(1) == 1 && a.input.size(1) > 1};
 }
 
-void solve(std::span<const ConvolutionSolver> solvers,
+void solve(const ConvolutionFamily& family,
            const Tensor& input,
            const Tensor& weight,
            const Tensor& bias,
@@ -87,9 +100,7 @@ void solve(std::span<const ConvolutionSolver> solvers,
            const Geometry& geometry) {
   const ConvolutionArguments arguments{
       to_5d(input), to_5d(weight), bias, to_5d(output)};
-  const ConvolutionProblem problem = problem_of(arguments, geometry);
-  select(solvers, problem, aten::device_of(input).info())
-      .run(problem, arguments);
+  aten::solve(family, problem_of(arguments, geometry), arguments, input);
 }
 
 // channels_last where the input or the weight asks for it.
@@ -223,14 +234,36 @@ Addend bias_of(const ConvolutionArguments& a, int64_t rows) {
   return {arg(a.bias), stride, 0, rows * stride, 1, 1};
 }
 
-std::span<const ConvolutionSolver> forward_solvers() {
+const ConvolutionFamily& forward_family() {
   return kForward;
 }
-std::span<const ConvolutionSolver> backward_data_solvers() {
-  return kBackwardData;
-}
-std::span<const ConvolutionSolver> backward_weight_solvers() {
-  return kBackwardWeight;
+
+std::string ConvolutionProblem::text() const {
+  const auto sizes = [](const Spatial& s) {
+    return c10::str(s[0], "x", s[1], "x", s[2]);
+  };
+  return c10::str(images,
+                  " images of ",
+                  sizes(input),
+                  ", ",
+                  channels,
+                  " -> ",
+                  out_channels,
+                  " channels in ",
+                  groups,
+                  " groups, kernel ",
+                  sizes(kernel),
+                  ", output ",
+                  sizes(output),
+                  ", stride ",
+                  sizes(stride),
+                  ", padding ",
+                  sizes(padding),
+                  ", dilation ",
+                  sizes(dilation),
+                  ", ",
+                  c10::toString(dtype),
+                  is_channels_last ? ", channels last" : "");
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -27,11 +27,14 @@ struct ConvolutionProblem {
   Spatial dilation;
   at::ScalarType dtype;
   bool is_large;
+  bool is_channels_last;
 
   int64_t pixels() const { return output[0] * output[1] * output[2]; }
   int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
   // Length of the sums of one output element.
   int64_t depth() const { return channels / groups * taps(); }
+  // All of it, for people and as a key.
+  std::string text() const;
 };
 
 // Five-dimensional tensors: input and its gradient (N, C, D, H, W), weight (O,
@@ -49,12 +52,13 @@ struct ConvolutionArguments {
 using ConvolutionSolver =
     aten::Solver<ConvolutionProblem, ConvolutionArguments>;
 
-// Writes output = conv(input, weight) + bias.
-std::span<const ConvolutionSolver> forward_solvers();
-// Writes input, the adjoint of the forward in its input, from output.
-std::span<const ConvolutionSolver> backward_data_solvers();
-// Writes weight, the adjoint in its weight, from input and output.
-std::span<const ConvolutionSolver> backward_weight_solvers();
+using ConvolutionFamily =
+    aten::SolverFamily<ConvolutionProblem, ConvolutionArguments>;
+
+// The solvers that write output = conv(input, weight) + bias. Those of data
+// gradients write input, the adjoint of that in its input, from output; those
+// of weight gradients write weight, the adjoint in its weight.
+const ConvolutionFamily& forward_family();
 
 // Through columns and matrix products: apply to every problem.
 void columns_forward(const ConvolutionProblem&, const ConvolutionArguments&);
@@ -64,26 +68,29 @@ void columns_backward_weight(const ConvolutionProblem&,
                              const ConvolutionArguments&);
 
 // Kernels of one tap, undilated: a matrix product of the tensors themselves.
-bool is_single_tap(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool supports_single_tap(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void single_tap_forward(const ConvolutionProblem&, const ConvolutionArguments&);
 void single_tap_backward_data(const ConvolutionProblem&,
                               const ConvolutionArguments&);
 void single_tap_backward_weight(const ConvolutionProblem&,
                                 const ConvolutionArguments&);
 
-// 3 x 3 with unit strides, images and channels large enough.
-bool is_winograd(const ConvolutionProblem&, const runtime::DeviceInfo&);
+// 3 x 3 with unit strides; preferred where images and channels are large.
+bool supports_winograd(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool prefers_winograd(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void winograd_forward(const ConvolutionProblem&, const ConvolutionArguments&);
 void winograd_backward_weight(const ConvolutionProblem&,
                               const ConvolutionArguments&);
 
 // Unit strides: the data gradient is the forward of a flipped weight.
-bool is_flippable(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool supports_flipped(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void flipped_backward_data(const ConvolutionProblem&,
                            const ConvolutionArguments&);
 
-// Every output channel reads one input channel, in two dimensions.
-bool is_depthwise(const ConvolutionProblem&, const runtime::DeviceInfo&);
+// Every output channel reads one input channel, in two dimensions; preferred
+// where few output channels read the same one.
+bool supports_depthwise(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool prefers_depthwise(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void depthwise_forward(const ConvolutionProblem&, const ConvolutionArguments&);
 void depthwise_backward_data(const ConvolutionProblem&,
                              const ConvolutionArguments&);

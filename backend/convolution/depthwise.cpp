@@ -31,6 +31,10 @@ Vector2 plane(const Spatial& spatial) {
   return {static_cast<int32_t>(spatial[1]), static_cast<int32_t>(spatial[2])};
 }
 
+Vector2 plane_of(const Tensor& t) {
+  return {static_cast<int32_t>(t.size(3)), static_cast<int32_t>(t.size(4))};
+}
+
 Vector4 strides(const Tensor& t) {
   return {static_cast<int32_t>(t.stride(0)),
           static_cast<int32_t>(t.stride(1)),
@@ -63,16 +67,52 @@ struct Sum {
   Vector2 padding;
 };
 
+// Of depthwise_3x3.cl. Narrow outputs run into rows that follow.
+bool is_3x3(const ConvolutionProblem& p, const Sum& s) {
+  const int64_t width = s.out.size(4);
+  return aten::device_of(s.out).is_cpu() && p.kernel == Spatial{1, 3, 3} &&
+         s.padding == Vector2{1, 1} && p.dilation == Spatial{1, 1, 1} &&
+         s.up == Vector2{1, 1} && s.sources == 1 && s.source.stride(4) == 1 &&
+         s.out.stride(4) == 1 &&
+         (width >= kLanes || s.out.stride(3) == width) &&
+         (s.down == Vector2{1, 1} ||
+          (s.down == Vector2{2, 2} && s.source.size(4) == 2 * width));
+}
+
+void run_3x3(const ConvolutionArguments& a, const Tensor& bias, const Sum& s) {
+  const int64_t rows = rows_at_once(s.out.size(4));
+  launch(
+      s.out,
+      sources::depthwise_3x3,
+      "depthwise_3x3",
+      {{"DTYPE", dtype_of(s.out)}, {"LANES", kLanes}, {"STRIDE", s.down[0]}},
+      range(ceil_div(s.out.size(3), rows), s.out.size(0) * s.out.size(1), 1, 1),
+      arg(s.source),
+      arg(a.weight),
+      arg(bias),
+      arg(s.out),
+      static_cast<int32_t>(s.out.size(1)),
+      static_cast<int32_t>(s.sharing),
+      plane_of(s.source),
+      plane_of(s.out),
+      strides(s.source),
+      s.weight,
+      strides(s.out),
+      static_cast<int32_t>(bias.defined() ? bias.stride(0) : 0),
+      static_cast<int32_t>(bias.defined()),
+      static_cast<int32_t>(rows));
+}
+
 void run_sum(const ConvolutionProblem& p,
              const ConvolutionArguments& a,
              const Tensor& bias,
              const Sum& s) {
+  if (is_3x3(p, s)) {
+    run_3x3(a, bias, s);
+    return;
+  }
   const bool is_cpu = aten::device_of(s.out).is_cpu();
   const bool channels_last = is_channels_last(s.source, s.out);
-  const auto size = [](const Tensor& t) {
-    return Vector2{static_cast<int32_t>(t.size(3)),
-                   static_cast<int32_t>(t.size(4))};
-  };
   const auto run = [&](const char* name, const NDRange& work, int64_t last) {
     launch(s.out,
            sources::depthwise,
@@ -88,8 +128,8 @@ void run_sum(const ConvolutionProblem& p,
            static_cast<int32_t>(s.out.size(1)),
            static_cast<int32_t>(s.sources),
            static_cast<int32_t>(s.sharing),
-           size(s.source),
-           size(s.out),
+           plane_of(s.source),
+           plane_of(s.out),
            plane(p.kernel),
            s.up,
            s.down,
@@ -135,9 +175,14 @@ Vector4 weight_strides(const ConvolutionProblem& p,
 
 }  // namespace
 
-bool is_depthwise(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
-  return p.groups > 1 && p.groups == p.channels &&
-         p.out_channels <= kMaxSharing * p.channels && p.input[0] == 1 &&
+bool prefers_depthwise(const ConvolutionProblem& p,
+                       const runtime::DeviceInfo&) {
+  return p.out_channels <= kMaxSharing * p.channels;
+}
+
+bool supports_depthwise(const ConvolutionProblem& p,
+                        const runtime::DeviceInfo&) {
+  return p.groups > 1 && p.groups == p.channels && p.input[0] == 1 &&
          p.output[0] == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps &&
          (kLanes - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] <
              kSpan &&

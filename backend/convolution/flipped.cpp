@@ -30,7 +30,7 @@ Tensor swap_channels(const ConvolutionProblem& p, const Tensor& weight) {
 
 }  // namespace
 
-bool is_flippable(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+bool supports_flipped(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
   return p.stride == Spatial{1, 1, 1};
 }
 
@@ -44,8 +44,7 @@ void flipped_backward_data(const ConvolutionProblem& p,
   }
   const ConvolutionArguments arguments{
       a.output, swap_channels(p, a.weight), Tensor(), a.input, true};
-  select(forward_solvers(), forward, aten::device_of(a.input).info())
-      .run(forward, arguments);
+  aten::solve(forward_family(), forward, arguments, a.input);
 }
 
 }  // namespace torch_opencl::ops

@@ -111,7 +111,8 @@ bool multiply_in_place(const ConvolutionProblem& p,
 
 }  // namespace
 
-bool is_single_tap(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+bool supports_single_tap(const ConvolutionProblem& p,
+                         const runtime::DeviceInfo&) {
   return p.taps() == 1 && p.stride == Spatial{1, 1, 1} &&
          p.padding == Spatial{0, 0, 0};
 }

@@ -138,20 +138,21 @@ FrequencyMatrices empty_frequency_matrices(const Tensor& on,
           frequency_stride};
 }
 
-bool is_winograd(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
-  const Tiling tiling = tiling_of(p);
-  const bool is_two_dimensional =
-      p.input[0] == 1 && p.padding[0] == 0 && p.kernel[0] == 1;
+bool supports_winograd(const ConvolutionProblem& p,
+                       const runtime::DeviceInfo&) {
+  return p.input[0] == 1 && p.padding[0] == 0 && p.kernel == Spatial{1, 3, 3} &&
+         p.stride == Spatial{1, 1, 1} && p.dilation == Spatial{1, 1, 1} &&
+         p.groups == 1 && p.dtype != at::kDouble && !p.is_large;
+}
+
+bool prefers_winograd(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
   // Tiles reach over the edge of small images. The transformed weight, or its
   // gradient, takes four times the memory: few pixels are not worth it.
   constexpr int64_t kFewestPixels = 1024;
-  const bool is_worth_it = 2 * p.output[1] * p.output[2] >=
-                               kWinogradTile * kWinogradTile * tiling.tiles() &&
-                           p.channels >= 16 && p.out_channels >= 16 &&
-                           p.images * p.pixels() >= kFewestPixels;
-  return is_two_dimensional && is_worth_it && p.kernel == Spatial{1, 3, 3} &&
-         p.stride == Spatial{1, 1, 1} && p.dilation == Spatial{1, 1, 1} &&
-         p.groups == 1 && p.dtype != at::kDouble && !p.is_large;
+  return 2 * p.output[1] * p.output[2] >=
+             kWinogradTile * kWinogradTile * tiling_of(p).tiles() &&
+         p.channels >= 16 && p.out_channels >= 16 &&
+         p.images * p.pixels() >= kFewestPixels;
 }
 
 void winograd_forward(const ConvolutionProblem& p,

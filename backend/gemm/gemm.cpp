@@ -31,6 +31,24 @@ struct GemmProblem {
   Product product;
   at::ScalarType dtype;
   bool is_large;
+  bool is_left_transposed;
+  bool is_right_transposed;
+
+  std::string text() const {
+    return c10::str(product.batch,
+                    " x (",
+                    product.rows,
+                    " x ",
+                    product.depth,
+                    is_left_transposed ? ", transposed" : "",
+                    ") (",
+                    product.depth,
+                    " x ",
+                    product.columns,
+                    is_right_transposed ? ", transposed" : "",
+                    "), ",
+                    c10::toString(dtype));
+  }
 };
 
 // Three-dimensional; `self` is expanded to the output's sizes.
@@ -97,12 +115,25 @@ void run_packed(const GemmProblem& problem, const GemmArguments& a) {
            problem.is_large);
 }
 
-bool is_skinny(const GemmProblem& problem, const runtime::DeviceInfo& device) {
+bool supports_skinny(const GemmProblem& problem,
+                     const runtime::DeviceInfo& device) {
   const Product& p = problem.product;
   return device.device_class == runtime::DeviceClass::kCpu &&
          at::isFloatingType(problem.dtype) &&
-         std::min(p.rows, p.columns) <= kSkinny &&
-         std::max(p.rows, p.columns) > kSkinny;
+         std::min(p.rows, p.columns) <= kSkinny;
+}
+
+bool prefers_skinny(const GemmProblem& problem, const runtime::DeviceInfo&) {
+  const Product& p = problem.product;
+  return std::max(p.rows, p.columns) > kSkinny;
+}
+
+bool supports_packed(const GemmProblem& problem, const runtime::DeviceInfo&) {
+  return at::isFloatingType(problem.dtype);
+}
+
+bool supports_all(const GemmProblem&, const runtime::DeviceInfo&) {
+  return true;
 }
 
 void run_skinny(const GemmProblem& problem, const GemmArguments& a) {
@@ -163,16 +194,11 @@ void run_strided(const GemmProblem& problem, const GemmArguments& a) {
 using GemmSolver = Solver<GemmProblem, GemmArguments>;
 
 constexpr GemmSolver kSolvers[] = {
-    {"skinny", is_skinny, run_skinny},
-    {"packed",
-     [](const GemmProblem& problem, const runtime::DeviceInfo&) {
-       return at::isFloatingType(problem.dtype);
-     },
-     run_packed},
-    {"strided",
-     [](const GemmProblem&, const runtime::DeviceInfo&) { return true; },
-     run_strided},
+    {"skinny", supports_skinny, prefers_skinny, run_skinny},
+    {"packed", supports_packed, nullptr, run_packed},
+    {"strided", supports_all, nullptr, run_strided},
 };
+constexpr SolverFamily<GemmProblem, GemmArguments> kFamily{"product", kSolvers};
 
 void gemm(const Tensor& left,
           const Tensor& right,
@@ -188,11 +214,13 @@ void gemm(const Tensor& left,
   const GemmProblem problem{
       {out.size(0), out.size(1), out.size(2), left.size(2)},
       out.scalar_type(),
-      needs_long_index({left, right, self, out})};
+      needs_long_index({left, right, self, out}),
+      left.stride(1) == 1,
+      right.stride(1) == 1};
   const GemmArguments arguments{left, right, out, self, alpha, beta};
-  select<GemmProblem, GemmArguments>(
-      kSolvers, problem, aten::device_of(out).info())
-      .run(problem, arguments);
+  // What adds to its own output cannot run twice.
+  const bool can_repeat = beta.equal(0) || !self.is_alias_of(out);
+  solve(kFamily, problem, arguments, out, can_repeat);
 }
 
 void gemm_2d(const Tensor& left,

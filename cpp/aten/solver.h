@@ -1,38 +1,125 @@
-// How dense ops choose among their algorithms: a problem is plain values, a
-// solver says whether it applies and what workspace it wants, and the first
-// applicable solver of a family's list is taken. Selection touches no device.
+// How dense ops choose among their algorithms. A problem is plain values; a
+// solver says whether it supports one and whether it is expected to be the
+// fastest. Where solvers are measured, all that support a problem run, once a
+// problem and device, and the fastest is remembered in memory and on disk.
 #pragma once
 
-#include "../runtime/device.h"
+#include "launch.h"
 
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace torch_opencl::aten {
 
 // `Arguments` are the tensors a family's solvers work on.
 template <class Problem, class Arguments>
 struct Solver {
+  using Predicate = bool (*)(const Problem&, const runtime::DeviceInfo&);
+
   const char* name;
-  bool (*applies)(const Problem& problem, const runtime::DeviceInfo& device);
+  Predicate supports;      // computes the right result
+  Predicate is_preferred;  // where supported; nullptr: everywhere
   void (*run)(const Problem& problem, const Arguments& arguments);
 };
 
-// The preferred solver: lists are ordered best first and end with one that
-// always applies. A measured choice would replace the first match here.
+// Ordered best first, and ending with one that supports everything.
+template <class Problem, class Arguments>
+struct SolverFamily {
+  const char* name;
+  std::span<const Solver<Problem, Arguments>> solvers;
+};
+
+struct SolverSettings {
+  bool measures = false;  // torch.backends.opencl.benchmark
+  std::string only;       // the solver to take wherever it is supported
+};
+SolverSettings solver_settings();
+void set_solver_settings(const SolverSettings& settings);
+// False while the settings are the initial ones.
+extern std::atomic<bool> has_solver_settings;
+
+struct SolverMeasurement {
+  int device;
+  std::string problem;
+  std::string fastest;
+  // Solver and seconds; empty where the choice was on disk.
+  std::vector<std::pair<std::string, double>> seconds;
+};
+// What this process has measured, or found on disk, in that order.
+std::vector<SolverMeasurement> solver_measurements();
+
+// Index of the fastest of `names` for `problem` on the device of `on`. `run(i)`
+// runs one of them, several times.
+size_t fastest_solver(const at::TensorBase& on,
+                      const std::string& problem,
+                      const std::vector<std::string>& names,
+                      const std::function<void(size_t)>& run);
+
+// The first solver that is preferred.
 template <class Problem, class Arguments>
 const Solver<Problem, Arguments>& select(
-    std::span<const Solver<Problem, Arguments>> solvers,
+    const SolverFamily<Problem, Arguments>& family,
     const Problem& problem,
     const runtime::DeviceInfo& device) {
-  for (const Solver<Problem, Arguments>& solver : solvers) {
-    if (solver.applies(problem, device)) {
+  for (const auto& solver : family.solvers) {
+    if (solver.supports(problem, device) &&
+        (solver.is_preferred == nullptr ||
+         solver.is_preferred(problem, device))) {
       return solver;
     }
   }
-  TORCH_INTERNAL_ASSERT(false, "no solver applies");
+  TORCH_INTERNAL_ASSERT(false, "no solver is preferred");
+}
+
+template <class Problem, class Arguments>
+const Solver<Problem, Arguments>& select_by_settings(
+    const SolverFamily<Problem, Arguments>& family,
+    const Problem& problem,
+    const Arguments& arguments,
+    const at::TensorBase& on,
+    bool can_repeat) {
+  const SolverSettings settings = solver_settings();
+  const runtime::DeviceInfo& device = device_of(on).info();
+  std::vector<const Solver<Problem, Arguments>*> supported;
+  std::vector<std::string> names;
+  for (const auto& solver : family.solvers) {
+    if (solver.supports(problem, device)) {
+      if (solver.name == settings.only) {
+        return solver;
+      }
+      supported.push_back(&solver);
+      names.emplace_back(solver.name);
+    }
+  }
+  if (!settings.measures || !can_repeat || supported.size() < 2) {
+    return select(family, problem, device);
+  }
+  return *supported[fastest_solver(
+      on, family.name + (": " + problem.text()), names, [&](size_t i) {
+        supported[i]->run(problem, arguments);
+      })];
+}
+
+// Runs the family's best solver on the device of `on`. `can_repeat` tells that
+// running one twice gives the same as once, so that they may be measured.
+template <class Problem, class Arguments>
+void solve(const SolverFamily<Problem, Arguments>& family,
+           const Problem& problem,
+           const Arguments& arguments,
+           const at::TensorBase& on,
+           bool can_repeat = true) {
+  const auto& solver =
+      has_solver_settings.load(std::memory_order_relaxed)
+          ? select_by_settings(family, problem, arguments, on, can_repeat)
+          : select(family, problem, device_of(on).info());
+  solver.run(problem, arguments);
 }
 
 }  // namespace torch_opencl::aten

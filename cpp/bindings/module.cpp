@@ -2,6 +2,7 @@
 // names, defaults and documentation.
 #include "../aten/cpu_on_purpose.h"
 #include "../aten/fallback.h"
+#include "../aten/solver.h"
 #include "../device/allocator.h"
 #include "../device/fork.h"
 #include "../device/guard.h"
@@ -29,6 +30,24 @@ namespace {
 
 using torch::wrap_pybind_function;
 using torch::wrap_pybind_function_no_gil;
+
+py::list solver_measurements() {
+  py::list result;
+  for (const aten::SolverMeasurement& measurement :
+       aten::solver_measurements()) {
+    py::dict row;
+    row["device"] = measurement.device;
+    row["problem"] = measurement.problem;
+    row["fastest"] = measurement.fastest;
+    py::dict seconds;
+    for (const auto& [name, value] : measurement.seconds) {
+      seconds[py::str(name)] = value;
+    }
+    row["seconds"] = seconds;
+    result.append(row);
+  }
+  return result;
+}
 
 void initialize() {
   torch::utils::register_fork_handler_for_device_init(at::kPrivateUse1);
@@ -230,6 +249,14 @@ void bind_devices(py::module_& m) {
   m.def("_launch_count", wrap_pybind_function(&launch_count));
   m.def("_wait_stats", &wait_stats);
   m.def("_cpu_on_purpose", &aten::cpu_on_purpose);
+  m.def("_solver_settings", [] {
+    const aten::SolverSettings settings = aten::solver_settings();
+    return py::make_tuple(settings.measures, settings.only);
+  });
+  m.def("_set_solver_settings", [](bool measures, const std::string& only) {
+    aten::set_solver_settings({measures, only});
+  });
+  m.def("_solver_measurements", &solver_measurements);
   m.def("_fallback_stats", &aten::fallback_stats);
   m.def("_reset_fallback_stats", &aten::reset_fallback_stats);
 }

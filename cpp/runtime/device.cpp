@@ -107,6 +107,11 @@ Registry& enumerated() {
 
 }  // namespace
 
+std::string identity_of(const DeviceInfo& info) {
+  return info.platform_name + "\n" + info.platform_version + "\n" + info.name +
+         "\n" + info.version + "\n" + info.driver_version;
+}
+
 Device::Device(int index,
                cl_platform_id platform,
                cl_device_id id,

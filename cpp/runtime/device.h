@@ -47,6 +47,9 @@ struct DeviceInfo {
 
 class ProgramCache;
 
+// Tells device and driver from others: part of the keys of what is stored.
+std::string identity_of(const DeviceInfo& info);
+
 class Device {
  public:
   Device(int index, cl_platform_id platform, cl_device_id id, DeviceInfo info);

@@ -117,8 +117,7 @@ struct ProgramCache::Impl {
     if (!config().build_options.empty()) {
       options += " " + config().build_options;
     }
-    identity = info.platform_name + "\n" + info.platform_version + "\n" +
-               info.name + "\n" + info.version + "\n" + info.driver_version;
+    identity = identity_of(info);
   }
 
   cl_program build(const std::string& name,

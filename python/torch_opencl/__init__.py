@@ -67,7 +67,7 @@ def _load() -> None:
     for name in ("amp", "memory", "random", "streams"):
         sys.modules[f"torch.opencl.{name}"] = getattr(opencl, name)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
-    from . import _interop, _pyopencl, kernels, nn, vision  # noqa: F401
+    from . import _interop, _pyopencl, backend, kernels, nn, vision  # noqa: F401
 
     public = {name: getattr(kernels, name) for name in kernels.__all__}
     for name in ("from_pyopencl", "pyopencl_queue", "to_pyopencl"):
@@ -75,6 +75,7 @@ def _load() -> None:
     globals().update(public)
 
     _interop.install()
+    backend.install()
     vision.install()
 
 

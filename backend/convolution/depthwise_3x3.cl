@@ -1,0 +1,118 @@
+// Depthwise convolution by 3 x 3 kernels with a padding of one, undilated, by
+// strides of 1 or 2: nearly all there are. Rows are dense; LANES outputs of a row
+// take their taps from the rows as they lie.
+//
+// Forward, and with the taps reversed the data gradient of stride 1.
+
+#include "types.clh"
+#include "lanes.clh"
+
+#define SHIFTED_UP(first, v) \
+  ((lanes_t)(first, v.s01, v.s2345, v.s6789, v.sabcd, v.se))
+#define SHIFTED_DOWN(v) ((lanes_t)(v.s1, v.s23, v.s4567, v.s89ab, v.scdef, 0))
+
+// Elements of a row from `first` on. `readable` are its own and, behind them,
+// those of the rows that follow; zeros beyond.
+static inline lanes_t load_within(const global storage_t *row, int first, int readable) {
+  if (first + LANES <= readable) return load_lanes(row, first, 1, LANES);
+  compute_t lane[LANES];
+  for (int l = 0; l < LANES; ++l) lane[l] = first + l < readable ? LOAD(row, first + l) : 0;
+  return vload16(0, lane);
+}
+
+// The source's elements left of, at and right of each of LANES outputs. Those of
+// outputs beyond the row's end are arbitrary. `keep` is positive in the lanes
+// that a row has.
+static inline void load_taps(lanes_t *taps, const global storage_t *row, int ow, int size,
+                             int readable, lanes_t keep) {
+#if STRIDE == 1
+  taps[1] = load_within(row, ow, readable);
+  if (size < LANES) taps[1] = LANES_SELECT((lanes_t)0, taps[1], keep > (lanes_t)0);
+  taps[0] = ow == 0 ? SHIFTED_UP(0, taps[1]) : load_lanes(row, ow - 1, 1, LANES);
+  taps[2] = ow + LANES < size ? load_lanes(row, ow + 1, 1, LANES) : SHIFTED_DOWN(taps[1]);
+#else
+  const lanes_t low = load_within(row, 2 * ow, readable);
+  const lanes_t high = load_within(row, 2 * ow + LANES, readable);
+  taps[1] = (lanes_t)(low.even, high.even);
+  taps[2] = (lanes_t)(low.odd, high.odd);
+  const compute_t before = ow == 0 ? 0 : LOAD(row, 2 * ow - 1);
+  taps[0] = SHIFTED_UP(before, taps[2]);
+#endif
+}
+
+static inline lanes_t add_taps(lanes_t sum, const lanes_t *taps, const compute_t *factors) {
+  sum = fma((lanes_t)factors[0], taps[0], sum);
+  sum = fma((lanes_t)factors[1], taps[1], sum);
+  return fma((lanes_t)factors[2], taps[2], sum);
+}
+
+// One work-item: `rows` rows of one channel's output. Pairs are (h, w); strides
+// are (n, c, h, w); the weight's are (first element, channel, h, w). `sharing`
+// output channels read one source channel.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void depthwise_3x3(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),
+                   CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out), const int channels,
+                   const int sharing, const int2 source_size, const int2 out_size,
+                   const int4 source_stride, const int4 weight_stride, const int4 out_stride,
+                   const int bias_stride, const int has_bias, const int rows) {
+  const int begin = get_global_id(0) * rows;
+  const int end = min(out_size.s0, begin + rows);
+  const int channel = (int)get_global_id(1) % channels;
+  const int n = (int)get_global_id(1) / channels;
+  const global storage_t *in = POINTER(source) + (size_t)n * source_stride.s0 +
+                               (size_t)(channel / sharing) * source_stride.s1;
+  global storage_t *target =
+      POINTER(out) + (size_t)n * out_stride.s0 + (size_t)channel * out_stride.s1;
+  const lanes_t base = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
+  compute_t factors[9];
+  for (int tap = 0; tap < 9; ++tap) {
+    factors[tap] = LOAD(POINTER(weight), weight_stride.s0 + channel * weight_stride.s1 +
+                                             tap / 3 * weight_stride.s2 +
+                                             tap % 3 * weight_stride.s3);
+  }
+
+  compute_t lane[LANES];
+  for (int l = 0; l < LANES; ++l) lane[l] = l < out_size.s1;
+  const lanes_t keep = vload16(0, lane);
+  // The last strip overlaps its neighbour. One that is narrower than a vector
+  // runs into the rows that follow, which are written afterwards.
+  const int is_narrow = out_size.s1 < LANES;
+  for (int w = 0; w < out_size.s1; w += LANES) {
+    const int ow = is_narrow ? 0 : min(w, out_size.s1 - LANES);
+#if STRIDE == 1
+    // A source row belongs to the outputs of the rows before, at and after it.
+    lanes_t before = base;
+    lanes_t here = base;
+    for (int ih = begin - 1; ih <= end; ++ih) {
+      lanes_t after = base;
+      if (ih >= 0 && ih < source_size.s0) {
+        lanes_t taps[3];
+        load_taps(taps, in + ih * source_stride.s2, ow, source_size.s1,
+                  (source_size.s0 - 1 - ih) * source_stride.s2 + source_size.s1, keep);
+        before = add_taps(before, taps, factors + 6);
+        here = add_taps(here, taps, factors + 3);
+        after = add_taps(after, taps, factors);
+      }
+      const int oh = ih - 1;
+      const lanes_t sum = before;
+      before = here;
+      here = after;
+      if (oh < begin) continue;
+#else
+    for (int oh = begin; oh < end; ++oh) {
+      lanes_t sum = base;
+      for (int kh = 0; kh < 3; ++kh) {
+        const int ih = 2 * oh - 1 + kh;
+        if (ih < 0 || ih >= source_size.s0) continue;
+        lanes_t taps[3];
+        load_taps(taps, in + ih * source_stride.s2, ow, source_size.s1,
+                  (source_size.s0 - 1 - ih) * source_stride.s2 + source_size.s1, keep);
+        sum = add_taps(sum, taps, factors + kh * 3);
+      }
+#endif
+      const int writable = (end - oh) * out_size.s1;
+      store_lanes(target + oh * out_stride.s2, ow, 1,
+                  is_narrow && writable < LANES ? out_size.s1 : LANES, sum);
+    }
+  }
+}
