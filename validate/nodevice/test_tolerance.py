@@ -9,6 +9,7 @@ from tolerance import (
     assert_same_strides,
     compare,
     compare_all,
+    nudged,
     relative_distance,
     worst,
 )
@@ -157,3 +158,17 @@ def test_relative_distance():
     assert relative_distance(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.0])) == 0
     assert relative_distance(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 4.0])) == 1
     assert relative_distance(torch.tensor([1.0]), torch.tensor([0.0])) == math.inf
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_nudged_values_are_at_most_a_rounding_away(dtype):
+    generator = torch.Generator().manual_seed(1)
+    values = torch.randn(1000, generator=generator).to(dtype)
+    changed = nudged(values, generator)
+    assert changed.dtype == dtype
+    assert not torch.equal(changed, values)
+    distance = (changed.double() - values.double()).abs()
+    # Rounding the product to the dtype adds half a unit of its own.
+    assert bool(
+        (distance <= 1.5 * torch.finfo(dtype).eps * values.double().abs()).all()
+    )

@@ -1,0 +1,130 @@
+"""Every solver of convolutions and products, also where another is preferred."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from against_cpu import FLOATS, check
+
+# Images, channels, outputs, groups, kernel, stride, padding, dilation, size.
+CONVOLUTIONS = [
+    (2, 3, 5, 1, 3, 1, 1, 1, (7, 9)),
+    (1, 17, 18, 1, 3, 1, 0, 1, (3, 4)),
+    (2, 4, 24, 4, 3, 1, 1, 1, (6, 20)),
+    (2, 4, 24, 4, 5, 2, 2, 2, (11, 9)),
+    (2, 6, 6, 6, 3, 1, 1, 1, (9, 8)),
+    (2, 6, 6, 6, 3, 2, 1, 1, (8, 16)),
+    (2, 7, 5, 1, 1, 1, 0, 1, (6, 8)),
+    (2, 6, 4, 2, 1, 1, 0, 1, (5, 3)),
+]
+PRODUCTS = [(1, 1, 1), (3, 5, 7), (16, 33, 16), (17, 300, 4), (5, 9, 40), (33, 20, 35)]
+
+
+@pytest.fixture(autouse=True)
+def _settings_stay():
+    with torch.backends.opencl.flags():
+        yield
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize(
+    "solver", ["depthwise", "single_tap", "winograd", "flipped", "columns"]
+)
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolution(device, case, solver, layout):
+    images, channels, outputs, groups, kernel, *geometry, size = case
+    stride, padding, dilation = geometry
+    x = torch.randn(images, channels, *size)
+    if layout == "channels_last":
+        x = x.contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(outputs, channels // groups, kernel, kernel)
+    inputs = [x, weight, torch.randn(outputs)]
+    torch.backends.opencl.solver = solver
+    check(
+        lambda *tensors: F.conv2d(*tensors, stride, padding, dilation, groups),
+        inputs,
+        device,
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("solver", ["skinny", "packed", "strided"])
+@pytest.mark.parametrize("shape", PRODUCTS)
+def test_product(device, shape, solver, dtype):
+    rows, depth, columns = shape
+    left, right = torch.rand(rows, depth) + 1, torch.rand(depth, columns) + 1
+    bias = torch.randn(columns)
+    torch.backends.opencl.solver = solver
+    check(lambda *t: torch.addmm(*t, alpha=0.5, beta=2), [bias, left, right], device)
+    check(torch.mm, [left, right.t().contiguous().t()], device, dtype)
+
+
+def _choices_for(text: str) -> list[dict]:
+    return [c for c in torch.backends.opencl.choices() if text in c["problem"]]
+
+
+def test_the_fastest_is_taken_and_kept(device):
+    # Sizes that nothing else in the tests has.
+    x = torch.randn(2, 37, 23, 29)
+    weight = torch.randn(41, 37, 3, 3)
+    torch.backends.opencl.benchmark = True
+    for _ in range(2):
+        check(lambda *t: F.conv2d(*t, padding=1), [x, weight], device)
+    choices = _choices_for("37 -> 41 channels")
+    assert {c["problem"].split(":")[0] for c in choices} >= {
+        "convolution",
+        "convolution, data gradient",
+        "convolution, weight gradient",
+    }
+    here = [c for c in choices if c["device"] == device.index]
+    assert len({c["problem"] for c in here}) == len(here)
+    for choice in here:
+        times = choice["seconds"]
+        assert not times or choice["fastest"] == min(times, key=times.get)
+
+
+def test_what_adds_to_its_own_output_is_not_measured(device):
+    torch.backends.opencl.benchmark = True
+    out = torch.ones(19, 61)
+    left, right = torch.rand(19, 3), torch.rand(3, 61)
+    result = out.to(device).addmm_(left.to(device), right.to(device))
+    torch.testing.assert_close(result.cpu(), out.addmm(left, right))
+    assert not _choices_for("(19 x 3) (3 x 61)")
+
+
+def test_flags_restore(device):
+    assert not torch.backends.opencl.benchmark
+    with torch.backends.opencl.flags(benchmark=True, solver="columns"):
+        assert torch.backends.opencl.benchmark
+        assert torch.backends.opencl.solver == "columns"
+        with torch.backends.opencl.flags(benchmark=False):
+            assert not torch.backends.opencl.benchmark
+            assert torch.backends.opencl.solver == "columns"
+    assert not torch.backends.opencl.benchmark
+    assert not torch.backends.opencl.solver
+
+
+def test_tune_tells_later_processes(device, tmp_path):
+    environment = {**os.environ, "TORCH_OPENCL_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "torch_opencl.tune", "squeezenet1_1", "--json"]
+    command += ["--device", str(device), "--train", "--input", "2", "3", "33", "33"]
+    runs = []
+    for _ in range(2):
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        )
+        runs.append(json.loads(done.stdout))
+    first, second = runs
+    assert len(first) > 20
+    assert all(choice["seconds"] for choice in first)
+    assert not any(choice["seconds"] for choice in second)
+    # What only a solver that lost asked for is not asked again.
+    known = {choice["problem"]: choice["fastest"] for choice in first}
+    assert second
+    assert all(known[c["problem"]] == c["fastest"] for c in second)
