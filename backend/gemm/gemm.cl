@@ -31,7 +31,22 @@
 #endif
 
 #ifndef IS_GPU
+#include "transpose_vectors.clh"
 #define VECTORS (COLUMNS / 16)
+
+#define IS_PLAIN_float32 1
+#define IS_PLAIN_float64 1
+
+// ROWS values that follow each other.
+static inline void store_rows(global storage_t *p, lanes_t values) {
+#if CONCAT(IS_PLAIN_, DTYPE)
+  vstore8(values.lo, 0, p);
+#else
+  compute_t lane[LANES];
+  vstore16(values, 0, lane);
+  for (int i = 0; i < ROWS; ++i) STORE(p, i, lane[i]);
+#endif
+}
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void gemm_cpu(GEMM_PARAMETERS) {
@@ -98,6 +113,25 @@ void gemm_cpu(GEMM_PARAMETERS) {
   const int is_dense = column_stride == 1 &&
       first_column / column_size == (first_column + width - 1) / column_size;
   const index_t first_at = LEVEL_OFFSET(column, first_column);
+  // channels_last: rows follow each other, not columns.
+  if (row_stride == 1 && column_stride != 1 && (row_tile + 1) * ROWS <= rows &&
+      (beta == 0 || self_column_stride == 0)) {
+    for (int l = 0; l < width; l += LANES) {
+      lanes_t lines[LANES];
+#pragma unroll
+      for (int i = 0; i < ROWS; ++i) {
+        lines[i] = alpha * vload16(0, totals[i] + l);
+        if (beta != 0) lines[i] += beta * LOAD(base, (row_tile * ROWS + i) * self_row_stride);
+        lines[ROWS + i] = 0;
+      }
+      transpose(lines);
+      for (int k = 0; k < min(LANES, width - l); ++k) {
+        store_rows(target + row_tile * ROWS + LEVEL_OFFSET(column, first_column + l + k),
+                   lines[k]);
+      }
+    }
+    return;
+  }
 #pragma unroll
   for (int i = 0; i < ROWS; ++i) {
     const int row = row_tile * ROWS + i;
