@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -83,8 +84,16 @@ def families(overloads: dict[str, str]) -> dict[str, dict[str, list[str]]]:
     return grouped
 
 
-def results(path: Path) -> tuple[str, dict[str, str]]:
-    """Device of a run, and aten family -> what it says of it."""
+@dataclass
+class Run:
+    """What a run of run_opinfo.py says."""
+
+    device: str
+    dtypes: list[str]  # that it asked for
+    by_family: dict[str, str]
+
+
+def results(path: Path) -> Run:
     document = json.loads(path.read_text())
     by_name: dict = defaultdict(lambda: defaultdict(list))
     for outcome in document["outcomes"]:
@@ -95,9 +104,12 @@ def results(path: Path) -> tuple[str, dict[str, str]]:
     for op in op_db:
         for dtype, passed in by_name.get(op_name(op), {}).items():
             by_family[op.aten_name][dtype] += passed
-    return document["device"], {
-        family: _result(by_dtype) for family, by_dtype in by_family.items()
-    }
+    asked = {dtype for by_dtype in by_name.values() for dtype in by_dtype}
+    return Run(
+        document["device"],
+        [name for name in DTYPES if name in asked],
+        {family: _result(by_dtype) for family, by_dtype in by_family.items()},
+    )
 
 
 def _result(by_dtype: dict[str, list[bool]]) -> str:
@@ -109,7 +121,7 @@ def _result(by_dtype: dict[str, list[bool]]) -> str:
     return text.strip()
 
 
-def document(runs: list[tuple[str, dict[str, str]]]) -> str:
+def document(runs: list[Run]) -> str:
     overloads = statuses()
     grouped = families(overloads)
     lines = [
@@ -119,6 +131,7 @@ def document(runs: list[tuple[str, dict[str, str]]]) -> str:
         "every aten operator that has a kernel on the CPU or is composite, and where",
         "it runs on `opencl`. The last columns are the dtypes in which all that "
         "`validate/run_opinfo.py` asks is as on the CPU.",
+        *(f"{run.device} was asked in {', '.join(run.dtypes)}." for run in runs),
         "",
         "| status | overloads | families | |",
         "|---|---|---|---|",
@@ -127,7 +140,7 @@ def document(runs: list[tuple[str, dict[str, str]]]) -> str:
         count = sum(value == status for value in overloads.values())
         some = sum(status in family for family in grouped.values())
         lines.append(f"| {status} | {count} | {some} | {meaning} |")
-    devices = [device for device, _ in runs]
+    devices = [run.device for run in runs]
     lines += [
         "",
         "| family | " + " | ".join(("status and overloads", *devices)) + " |",
@@ -139,7 +152,7 @@ def document(runs: list[tuple[str, dict[str, str]]]) -> str:
             for status in _STATUSES
             if status in by_status
         )
-        cells = [by_family.get(family, "") for _, by_family in runs]
+        cells = [run.by_family.get(family, "") for run in runs]
         lines.append("| " + " | ".join((f"`{family}`", status, *cells)) + " |")
     return "\n".join(lines) + "\n"
 
