@@ -140,3 +140,13 @@ def _seeded(request: pytest.FixtureRequest) -> None:
     import torch
 
     torch.manual_seed(run_seed() + zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def attention_compiles(request: pytest.FixtureRequest, device) -> None:
+    """Skips a test whose fused attention would not be compiled in time."""
+    import torch
+
+    platform = torch.opencl.get_device_properties(device).platform
+    if request.config.getoption("gpu_class") and platform.startswith("Portable"):
+        pytest.skip("PoCL compiles each GPU kernel of attention for a minute")
