@@ -79,18 +79,32 @@ void multiply_pixels(const ConvolutionProblem& p,
            p.is_large);
 }
 
-// result = weight * source, an image after the other, where the source's
-// pixels can be read as they lie.
-bool multiply_in_place(const ConvolutionProblem& p,
-                       const Tensor& weight,
-                       const Tensor& source,
-                       const Tensor& result,
-                       int64_t rows,
-                       int64_t depth,
-                       Addend addend) {
+// result = weight * source, for all images.
+void multiply_images(const ConvolutionProblem& p,
+                     const Tensor& weight,
+                     const Tensor& images,
+                     const Tensor& result,
+                     int64_t rows,
+                     int64_t depth,
+                     Addend addend) {
+  const Tensor source = with_pixel_stride(images);
   if (p.groups > 1 || source.stride(4) != 1 || result.stride(4) != 1 ||
       !is_read_in_place(source, rows, p.pixels())) {
-    return false;
+    for_each_chunk(p,
+                   source,
+                   result,
+                   images_at_once(p, result, p.groups * depth * p.pixels()),
+                   [&](const Chunk& chunk) {
+                     multiply_pixels(
+                         chunk.problem,
+                         weight,
+                         pack_pixels(chunk.problem, chunk.input, depth),
+                         chunk.output,
+                         rows,
+                         depth,
+                         addend);
+                   });
+    return;
   }
   addend.batch_stride = 0;  // of groups; here a batch is of images
   multiply(
@@ -106,7 +120,6 @@ bool multiply_in_place(const ConvolutionProblem& p,
       {arg(result), result.stride(1), level(p.pixels(), 1), result.stride(0)},
       addend,
       p.is_large);
-  return true;
 }
 
 }  // namespace
@@ -121,43 +134,21 @@ void single_tap_forward(const ConvolutionProblem& p,
                         const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t depth = p.channels / p.groups;
-  const Addend addend = bias_of(a, rows);
-  const Tensor weight = pack_weight(p, a.weight, 0);
-  const auto multiply_chunk = [&](const Chunk& chunk) {
-    const Tensor pixels = pack_pixels(chunk.problem, chunk.input, depth);
-    multiply_pixels(
-        chunk.problem, weight, pixels, chunk.output, rows, depth, addend);
-  };
-  const Tensor input = with_pixel_stride(a.input);
-  if (multiply_in_place(p, weight, input, a.output, rows, depth, addend)) {
-    return;
-  }
-  for_each_chunk(p,
-                 input,
-                 a.output,
-                 images_at_once(p, a.input, p.channels * p.pixels()),
-                 multiply_chunk);
+  multiply_images(p,
+                  pack_weight(p, a.weight, 0),
+                  a.input,
+                  a.output,
+                  rows,
+                  depth,
+                  bias_of(a, rows));
 }
 
 void single_tap_backward_data(const ConvolutionProblem& p,
                               const ConvolutionArguments& a) {
   const int64_t rows = p.channels / p.groups;
   const int64_t depth = p.out_channels / p.groups;
-  const Tensor weight = pack_weight(p, a.weight, 1);
-  const auto multiply_chunk = [&](const Chunk& chunk) {
-    const Tensor pixels = pack_pixels(chunk.problem, chunk.output, depth);
-    multiply_pixels(
-        chunk.problem, weight, pixels, chunk.input, rows, depth, {});
-  };
-  const Tensor output = with_pixel_stride(a.output);
-  if (multiply_in_place(p, weight, output, a.input, rows, depth, {})) {
-    return;
-  }
-  for_each_chunk(p,
-                 a.input,
-                 output,
-                 images_at_once(p, a.input, p.out_channels * p.pixels()),
-                 multiply_chunk);
+  multiply_images(
+      p, pack_weight(p, a.weight, 1), a.output, a.input, rows, depth, {});
 }
 
 void single_tap_backward_weight(const ConvolutionProblem& p,
