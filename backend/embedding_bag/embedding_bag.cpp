@@ -225,8 +225,8 @@ Tensor embedding_bag_dense_backward(const Tensor& grad,
     return grad_weight;
   }
   const at::ScalarType type = indices_.scalar_type();
-  // copy: one row to sort
-  const Tensor indices = indices_.contiguous().view({1, samples});
+  const Tensor indices =
+      indices_.contiguous().view({1, samples});  // copy: one row to sort
   const Tensor order = sorted_order(indices, false, samples);
   const Tensor sorted = indices.gather(1, order);
   const OptionalTensor weights = contiguous_weights(per_sample_weights);

@@ -74,8 +74,8 @@ void index_put_in_order(Tensor& self,
   std::vector<int64_t> value_shape = {linear.numel()};
   table_shape.insert(table_shape.end(), rest.begin(), rest.end());
   value_shape.insert(value_shape.end(), rest.begin(), rest.end());
-  // copy: the indexed dimensions collapse into one
-  Tensor table = front.contiguous().view(table_shape);
+  Tensor table = front.contiguous();  // copy: indexed dimensions become one
+  table = table.view(table_shape);
   const Tensor flat = linear.reshape({-1});
   if (accumulate) {
     table.index_add_(0, flat, values.reshape(value_shape));

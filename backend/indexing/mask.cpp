@@ -26,8 +26,7 @@ constexpr int64_t kBlock = 1024;  // BLOCK of mask.cl
 // Linear positions of the nonzero elements in logical order. Their number is
 // the shape of the result, so the host waits for it.
 Tensor nonzero_positions(const Tensor& mask) {
-  // copy: positions count along the logical order
-  const Tensor dense = mask.contiguous();
+  const Tensor dense = mask.contiguous();  // copy: positions count logically
   const at::TensorOptions options = mask.options().dtype(at::kLong);
   const int64_t count = dense.numel();
   if (count == 0) {
@@ -148,8 +147,8 @@ Tensor& masked_scatter(Tensor& self, const Tensor& mask, const Tensor& source) {
   if (count == 0) {
     return self;
   }
-  // copy: positions count along the logical order
-  Tensor flat = self.contiguous().view({-1});
+  Tensor flat = self.contiguous();  // copy: positions count logically
+  flat = flat.view({-1});
   flat.index_copy_(0, positions, source.reshape({-1}).narrow(0, 0, count));
   return self.copy_(flat.view(self.sizes()));
 }

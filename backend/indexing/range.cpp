@@ -233,8 +233,8 @@ void triangle(const Tensor& self,
   if (out.numel() == 0) {
     return;
   }
-  // copy: the batch dimensions must collapse into one
-  const Tensor input = self.dim() <= 3 ? self : self.contiguous();
+  const Tensor input =
+      self.dim() <= 3 ? self : self.contiguous();  // copy: one batch dimension
   const int64_t batch_stride =
       self.dim() == 2 ? 0
                       : (self.dim() == 3 ? input.stride(0)

@@ -135,8 +135,8 @@ void scatter_reduce(const Tensor& self,
   dim = at::maybe_wrap_dim(dim, out.dim());
   // Half types are summed, and counted, in the type of arithmetic.
   const at::ScalarType type = compute_type(out.scalar_type());
-  // copy: the kernel finds elements of a contiguous result
-  const Tensor dense = out.to(type).contiguous();
+  const Tensor dense =
+      out.to(type).contiguous();  // copy: the kernel takes a contiguous result
   scatter(dense, dim, index, source.to(type), reduce, include_self);
   if (reduce == Reduce::kMean) {
     // How many made each element; itself too, unless it was replaced.

@@ -77,8 +77,8 @@ Tensor& put_(Tensor& self,
   if (index.numel() == 0) {
     return self;
   }
-  // copy: indices count along the logical order
-  const Tensor dense = self.contiguous();
+  const Tensor dense =
+      self.contiguous();  // copy: indices count along the logical order
   const c10::List<std::optional<Tensor>> indices({index.reshape({-1})});
   dense.view({-1}).index_put_(indices, source.reshape({-1}), accumulate);
   return dense.is_same(self) ? self : self.copy_(dense);

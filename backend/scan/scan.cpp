@@ -69,8 +69,8 @@ void scan(const char* kernel,
   if (result.numel() == 0) {
     return;
   }
-  // copy: lines are found by two strides; the result has the promoted dtype
-  const Tensor input = self.to(result.scalar_type()).contiguous();
+  const Tensor promoted = self.to(result.scalar_type());
+  const Tensor input = promoted.contiguous();  // copy: lines have two strides
   const Tensor out = dense_for(result);
   launch_lines(kernel,
                out.is_floating_point() ? "IS_FLOATING" : "IS_INTEGRAL",

@@ -164,8 +164,8 @@ void isin(const Tensor& elements,
     return;
   }
   const at::ScalarType type = at::result_type(elements, test_elements);
-  // copy: one row
-  const Tensor row = test_elements.to(type).reshape({1, -1}).contiguous();
+  const Tensor row =
+      test_elements.to(type).reshape({1, -1}).contiguous();  // copy: one row
   const Tensor sorted =
       row.gather(1, sorted_order(row, false, row.size(1))).reshape({-1});
   const Tensor values = elements.to(type).reshape({-1});

@@ -28,6 +28,11 @@ Define kind_of(at::ScalarType type) {
   return {at::isSignedType(type) ? "IS_SIGNED" : "IS_UNSIGNED", 1};
 }
 
+Tensor first_of(const Tensor& order, int64_t kept) {
+  const Tensor first = order.narrow(1, 0, kept).to(at::kLong);
+  return first.contiguous();  // copy: callers view it
+}
+
 }  // namespace
 
 Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
@@ -66,8 +71,7 @@ Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
          static_cast<int32_t>(run),
          static_cast<int32_t>(kept));
   if (columns <= run) {
-    // copy: callers view it
-    return order.narrow(1, 0, kept).to(at::kLong).contiguous();
+    return first_of(order, kept);
   }
   Tensor merged_keys = at::empty_like(keys);
   Tensor merged_order = at::empty_like(order);
@@ -94,16 +98,15 @@ Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
     std::swap(keys, merged_keys);
     std::swap(order, merged_order);
   }
-  // copy: callers view it
-  return order.narrow(1, 0, kept).to(at::kLong).contiguous();
+  return first_of(order, kept);
 }
 
 Tensor as_rows(const Tensor& self, int64_t dim) {
   if (self.dim() == 0) {
     return self.reshape({1, 1});
   }
-  // copy: rows are found by one stride
-  const Tensor last = self.movedim(dim, -1).contiguous();
+  const Tensor last =
+      self.movedim(dim, -1).contiguous();  // copy: rows are found by one stride
   const int64_t columns = last.size(-1);
   return last.view({columns == 0 ? 0 : last.numel() / columns, columns});
 }
