@@ -1,6 +1,6 @@
 // Matrix multiplication over packed panels: out = alpha * A B + beta * self.
 //
-// cpu-class: one work-item computes a tile of ROWS x COLUMNS outputs in
+// cpu-class: a work-item computes tiles of ROWS x COLUMNS outputs in
 // registers (COLUMNS / 16 vectors a row), with neither local memory nor
 // barriers. gpu-class: a work-group of 16 x 16 computes 64 x 64 outputs, 4 x 4
 // a work-item, from tiles staged in local memory. Sums run over k in order, so
@@ -48,108 +48,139 @@ static inline void store_rows(global storage_t *p, lanes_t values) {
 #endif
 }
 
+// One work-item: the tiles from get_global_id(0) * tiles_at_once on, those that
+// read the same columns after each other.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void gemm_cpu(GEMM_PARAMETERS) {
-  const int row_tile = get_global_id(0);
-  const int column_tile = get_global_id(1);
-  const size_t batch = get_global_id(2);
-#ifdef IN_PLACE
-  // The last tile overlaps its neighbour.
-  const int first_column = min(column_tile * COLUMNS, columns - COLUMNS);
-  const global compute_t *a = POINTER(left) + (size_t)row_tile * depth * ROWS;
-  const global compute_t *b = POINTER(right) + batch * right_batch_stride + first_column;
-  const index_t next_line = right_stride;
-#else
-  const int first_column = column_tile * COLUMNS;
-  const global compute_t *a = POINTER(left) +
-      (batch * ((rows + ROWS - 1) / ROWS) + row_tile) * depth * ROWS;
-  const global compute_t *b = POINTER(right) +
-      (batch * ((columns + COLUMNS - 1) / COLUMNS) + column_tile) * depth * COLUMNS;
-  const index_t next_line = COLUMNS;
-#endif
+void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once) {
+  const int row_tiles = (rows + ROWS - 1) / ROWS;
+  const int all_tiles = row_tiles * ((columns + COLUMNS - 1) / COLUMNS);
+  const int last_tile = min(all_tiles, ((int)get_global_id(0) + 1) * tiles_at_once);
+  const size_t batch = get_global_id(1);
   global storage_t *target = POINTER(out) + batch * batch_stride;
   const global storage_t *base = POINTER(self) + batch * self_batch_stride;
 
-  compute_t totals[ROWS][COLUMNS];
-  int k = 0;
-  do {
-    VECTOR sums[ROWS][VECTORS];
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-      for (int j = 0; j < VECTORS; ++j) {
-        sums[i][j] = 0;
-      }
-    }
-    const int is_first = k == 0;
-    for (const int end = min(depth, k + SUM_BLOCK); k < end; ++k) {
-      VECTOR line[VECTORS];
-#pragma unroll
-      for (int j = 0; j < VECTORS; ++j) {
-        line[j] = vload16(j, b);
-      }
+  for (int tile = get_global_id(0) * tiles_at_once; tile < last_tile; ++tile) {
+    const int column_tile = tile / row_tiles;
+    const int first_row = tile % row_tiles * ROWS;
+#ifdef IN_PLACE
+    // The last tile overlaps its neighbour.
+    const int first_column = min(column_tile * COLUMNS, columns - COLUMNS);
+    const global compute_t *a = POINTER(left) + (size_t)first_row * depth;
+    const global compute_t *b =
+        POINTER(right) + batch * right_batch_stride + first_column;
+    const index_t next_line = right_stride;
+#else
+    const int first_column = column_tile * COLUMNS;
+    const global compute_t *a =
+        POINTER(left) + (batch * row_tiles * ROWS + first_row) * depth;
+    const global compute_t *b = POINTER(right) +
+        (batch * ((columns + COLUMNS - 1) / COLUMNS) + column_tile) * depth * COLUMNS;
+    const index_t next_line = COLUMNS;
+#endif
+
+    VECTOR totals[ROWS][VECTORS];
+    int k = 0;
+    do {
+      VECTOR sums[ROWS][VECTORS];
 #pragma unroll
       for (int i = 0; i < ROWS; ++i) {
-        const VECTOR factor = a[i];
 #pragma unroll
         for (int j = 0; j < VECTORS; ++j) {
-          sums[i][j] = fma(factor, line[j], sums[i][j]);
+          sums[i][j] = 0;
         }
       }
-      a += ROWS;
-      b += next_line;
-    }
+      const int is_first = k == 0;
+      for (const int end = min(depth, k + SUM_BLOCK); k < end; ++k) {
+        VECTOR line[VECTORS];
 #pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
+        for (int j = 0; j < VECTORS; ++j) {
+          line[j] = vload16(j, b);
+        }
 #pragma unroll
-      for (int j = 0; j < VECTORS; ++j) {
-        const VECTOR before = is_first ? (VECTOR)0 : vload16(j, totals[i]);
-        vstore16(before + sums[i][j], j, totals[i]);
+        for (int i = 0; i < ROWS; ++i) {
+          const VECTOR factor = a[i];
+#pragma unroll
+          for (int j = 0; j < VECTORS; ++j) {
+            sums[i][j] = fma(factor, line[j], sums[i][j]);
+          }
+        }
+        a += ROWS;
+        b += next_line;
       }
-    }
-  } while (k < depth);
-
-  const int width = min(COLUMNS, columns - first_column);
-  const int is_dense = column_stride == 1 &&
-      first_column / column_size == (first_column + width - 1) / column_size;
-  const index_t first_at = LEVEL_OFFSET(column, first_column);
-  // channels_last: rows follow each other, not columns.
-  if (row_stride == 1 && column_stride != 1 && (row_tile + 1) * ROWS <= rows &&
-      (beta == 0 || self_column_stride == 0)) {
-    for (int l = 0; l < width; l += LANES) {
-      lanes_t lines[LANES];
+      if (!is_first) {
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+          for (int j = 0; j < VECTORS; ++j) {
+            sums[i][j] += totals[i][j];
+          }
+        }
+      }
 #pragma unroll
       for (int i = 0; i < ROWS; ++i) {
-        lines[i] = alpha * vload16(0, totals[i] + l);
-        if (beta != 0) lines[i] += beta * LOAD(base, (row_tile * ROWS + i) * self_row_stride);
-        lines[ROWS + i] = 0;
-      }
-      transpose(lines);
-      for (int k = 0; k < min(LANES, width - l); ++k) {
-        store_rows(target + row_tile * ROWS + LEVEL_OFFSET(column, first_column + l + k),
-                   lines[k]);
-      }
-    }
-    return;
-  }
 #pragma unroll
-  for (int i = 0; i < ROWS; ++i) {
-    const int row = row_tile * ROWS + i;
-    if (row < rows) {
+        for (int j = 0; j < VECTORS; ++j) {
+          totals[i][j] = sums[i][j];
+        }
+      }
+    } while (k < depth);
+
+    const int width = min(COLUMNS, columns - first_column);
+    const int is_dense = column_stride == 1 &&
+        first_column / column_size == (first_column + width - 1) / column_size;
+    const index_t first_at = LEVEL_OFFSET(column, first_column);
+    // channels_last: rows follow each other, not columns.
+    if (row_stride == 1 && column_stride != 1 && first_row + ROWS <= rows &&
+        (beta == 0 || self_column_stride == 0)) {
+      for (int j = 0; j * LANES < width; ++j) {
+        lanes_t turned[LANES];
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+          turned[i] = alpha * totals[i][j];
+          if (beta != 0) turned[i] += beta * LOAD(base, (first_row + i) * self_row_stride);
+          turned[ROWS + i] = 0;
+        }
+        transpose(turned);
+        const int first = first_column + j * LANES;
+        for (int l = 0; l < min(LANES, width - j * LANES); ++l) {
+          store_rows(target + first_row + LEVEL_OFFSET(column, first + l), turned[l]);
+        }
+      }
+      continue;
+    }
+    const int row_count = min(rows - first_row, ROWS);
+    if (is_dense && width == COLUMNS && row_count == ROWS &&
+        (beta == 0 || self_column_stride == 0)) {
+      global storage_t *line = target + first_row * row_stride + first_at;
+#pragma unroll
+      for (int i = 0; i < ROWS; ++i) {
+        lanes_t addend = 0;
+        if (beta != 0) addend = beta * LOAD(base, (first_row + i) * self_row_stride);
+#pragma unroll
+        for (int j = 0; j < VECTORS; ++j) {
+          stream_lanes(line, j * LANES, 1, LANES, alpha * totals[i][j] + addend);
+        }
+        line += row_stride;
+      }
+      continue;
+    }
+    const int whole = is_dense ? width / LANES : 0;
+    for (int i = 0; i < row_count; ++i) {
+      const int row = first_row + i;
       const index_t row_at = row * row_stride;
-      const int whole = is_dense ? width / LANES * LANES : 0;
-      for (int l = 0; l < whole; l += LANES) {
-        lanes_t result = alpha * vload16(0, totals[i] + l);
+      for (int j = 0; j < whole; ++j) {
+        lanes_t result = alpha * totals[i][j];
         if (beta != 0) {
           result += beta * load_lanes(base,
                                       row * self_row_stride +
-                                          (first_column + l) * self_column_stride,
+                                          (first_column + j * LANES) * self_column_stride,
                                       self_column_stride, LANES);
         }
-        stream_lanes(target, row_at + first_at + l, 1, LANES, result);
+        stream_lanes(target, row_at + first_at + j * LANES, 1, LANES, result);
       }
-      for (int l = whole; l < width; ++l) {
-        WRITE(totals[i][l], row, first_column + l,
+      const compute_t *values = (const compute_t *)totals[i];
+      for (int l = whole * LANES; l < width; ++l) {
+        WRITE(values[l], row, first_column + l,
               row_at + LEVEL_OFFSET(column, first_column + l))
       }
     }

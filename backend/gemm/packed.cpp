@@ -4,6 +4,8 @@
 #include "../common/streamed.h"
 #include "kernel_sources.h"
 
+#include <algorithm>
+
 namespace torch_opencl::ops {
 
 using namespace torch_opencl::aten;
@@ -13,6 +15,21 @@ namespace {
 constexpr int64_t kColumns = 48;  // of a tile, or fewer
 // Panels pay where more rows of the product read them.
 constexpr int64_t kRowsInPlace = 512;
+// Multiplications of a work-item, where that leaves each core some: drivers
+// spend up to 300 ns on one.
+constexpr int64_t kWorkOfItem = int64_t(1) << 19;
+constexpr int64_t kItemsOfCore = 64;
+
+int64_t tiles_at_once(const runtime::DeviceInfo& device,
+                      int64_t tiles,
+                      int64_t batch,
+                      int64_t multiplications) {
+  const int64_t wanted =
+      ceil_div(kWorkOfItem, std::max<int64_t>(multiplications, 1));
+  const int64_t shared =
+      tiles * batch / (kItemsOfCore * int64_t(device.compute_units));
+  return std::clamp<int64_t>(std::min(wanted, shared), 1, tiles);
+}
 
 }  // namespace
 
@@ -115,11 +132,12 @@ void multiply(const at::TensorBase& on,
   };
   const bool in_place = product.right_stride > 0;
   const int64_t width = in_place ? kColumns : right_width(on, product.columns);
-  const size_t row_tiles = ceil_div(product.rows, left_width(on));
-  const size_t column_tiles = ceil_div(product.columns, width);
+  const int64_t row_tiles = ceil_div(product.rows, left_width(on));
+  const int64_t column_tiles = ceil_div(product.columns, width);
   const auto run = [&](const char* name,
                        std::initializer_list<Define> defines,
-                       const NDRange& work) {
+                       const NDRange& work,
+                       auto... last) {
     launch(on,
            sources::gemm,
            name,
@@ -143,9 +161,16 @@ void multiply(const at::TensorBase& on,
            scalar_argument(addend.alpha, compute),
            scalar_argument(addend.beta, compute),
            stride(product.right_stride),
-           stride(product.right_batch_stride));
+           stride(product.right_batch_stride),
+           last...);
   };
   if (is_cpu) {
+    const int64_t tiles = row_tiles * column_tiles;
+    const int64_t at_once =
+        tiles_at_once(device_of(on).info(),
+                      tiles,
+                      product.batch,
+                      left_width(on) * width * product.depth);
     run("gemm_cpu",
         {{"DTYPE", dtype_of(on)},
          {"LANES", 16},
@@ -158,7 +183,8 @@ void multiply(const at::TensorBase& on,
          {"COLUMNS", width},
          {"SUM_BLOCK", product.sum_block},
          {"IS_LARGE", is_large}},
-        range(row_tiles, column_tiles, product.batch, 1, 1, 1));
+        range(ceil_div(tiles, at_once), product.batch, 1, 1),
+        static_cast<int32_t>(at_once));
   } else {
     run("gemm_gpu",
         {{"DTYPE", dtype_of(on)},

@@ -66,6 +66,7 @@ class Result:
     stages: list[StageResult] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)
     flips: int = 0
+    second_draws: int = 0
     seconds: float = 0.0
     device_seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -194,6 +195,10 @@ def passed_once(
     return merged
 
 
+def count_failed(stages: list[StageResult]) -> int:
+    return sum(not c.passed for stage in stages for c in stage.comparisons)
+
+
 def compare_steps(
     step: Step, baseline: Step, reference: Step, multiple: float
 ) -> list[StageResult]:
@@ -272,5 +277,7 @@ def check(
             progress("CPU float32, nudged")
             neighbour = following_step(nudged_problem(problem), step, torch.float32)
             again = compare_steps(step, neighbour, reference, multiple)
+            failed = count_failed(result.stages)
             result.stages = passed_once(result.stages, again)
+            result.second_draws = failed - count_failed(result.stages)
     return result
