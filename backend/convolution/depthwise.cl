@@ -10,7 +10,8 @@
 //
 // cpu-class: depthwise_rows has its LANES along a row, for images whose rows
 // are dense, and reads padded copies of rows, which it keeps while taps reach
-// them; depthwise_channels has them along the channels, for channels_last.
+// them; depthwise_channels has them along the channels, for what channels_last
+// images depthwise_strips.cl leaves.
 // gpu-class: one output a work-item. Nothing is reduced across work-items but
 // in the weight's gradient, where each writes partial sums of its own.
 

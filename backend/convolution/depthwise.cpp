@@ -21,6 +21,11 @@ constexpr int64_t kGroupSize = 64;
 
 constexpr int64_t kRowsAtOnce = 8;         // of an output, by one work-item
 constexpr int64_t kElementsAtOnce = 1568;  // and at least so many elements
+constexpr int64_t kFactors = 4608;         // of a weight, by one work-item
+// Pixels of more channels are too far apart for processors to guess, and images
+// of more bytes come from memory.
+constexpr int64_t kNearChannels = 64;
+constexpr size_t kFarBytes = size_t(16) << 20;
 constexpr int64_t kMaxParts = 64;   // of the positions a weight sums over
 constexpr int64_t kMaxSharing = 4;  // beyond, matrix products do better
 
@@ -103,12 +108,68 @@ void run_3x3(const ConvolutionArguments& a, const Tensor& bias, const Sum& s) {
       static_cast<int32_t>(rows));
 }
 
+// Of depthwise_strips.cl.
+bool is_in_strips(const ConvolutionProblem& p, const Sum& s) {
+  const int64_t side = p.kernel[2];
+  return aten::device_of(s.out).is_cpu() && is_channels_last(s.source, s.out) &&
+         s.out.size(1) >= kLanes && s.sources == 1 && s.sharing == 1 &&
+         p.kernel[1] == side && (side == 3 || side == 5 || side == 7) &&
+         p.dilation == Spatial{1, 1, 1} && s.up == Vector2{1, 1} &&
+         (s.down == Vector2{1, 1} || s.down == Vector2{2, 2});
+}
+
+void run_strips(const ConvolutionProblem& p,
+                const ConvolutionArguments& a,
+                const Tensor& bias,
+                const Sum& s) {
+  const int64_t images = s.out.size(0);
+  const int64_t channels = s.out.size(1);
+  const int64_t rows = rows_at_once(s.out.size(4));
+  const int64_t blocks = ceil_div(s.out.size(3), rows);
+  // All a pixel has, where that leaves each core some work and the weight fits
+  // the nearest cache.
+  const int64_t most = kFactors / p.taps() / kLanes * kLanes;
+  const int64_t units = aten::device_of(s.out).info().compute_units;
+  const int64_t shared = channels * blocks * images / (4 * units);
+  const int64_t at_once = std::clamp(
+      ceil_div(shared, kLanes) * kLanes, std::min<int64_t>(64, most), most);
+  launch(s.out,
+         sources::depthwise_strips,
+         "depthwise_strips",
+         {{"DTYPE", dtype_of(s.out)},
+          {"LANES", kLanes},
+          {"KERNEL", p.kernel[2]},
+          {"STRIDE", s.down[0]},
+          {"CHANNELS", most},
+          {"PREFETCH", channels > kNearChannels && s.source.nbytes() >= kFarBytes}},
+         range(ceil_div(channels, at_once), blocks, images, 1, 1, 1),
+         arg(s.source),
+         arg(a.weight),
+         arg(bias),
+         arg(s.out),
+         static_cast<int32_t>(channels),
+         static_cast<int32_t>(at_once),
+         plane_of(s.source),
+         plane_of(s.out),
+         s.padding,
+         strides(s.source),
+         s.weight,
+         strides(s.out),
+         static_cast<int32_t>(bias.defined() ? bias.stride(0) : 0),
+         static_cast<int32_t>(bias.defined()),
+         static_cast<int32_t>(rows));
+}
+
 void run_sum(const ConvolutionProblem& p,
              const ConvolutionArguments& a,
              const Tensor& bias,
              const Sum& s) {
   if (is_3x3(p, s)) {
     run_3x3(a, bias, s);
+    return;
+  }
+  if (is_in_strips(p, s)) {
+    run_strips(p, a, bias, s);
     return;
   }
   const bool is_cpu = aten::device_of(s.out).is_cpu();

@@ -213,6 +213,33 @@ def test_depthwise_layouts_and_dtypes(device, stride, layout, dtype):
     check(function, [*inputs, strided(torch.randn(18))], device, dtype)
 
 
+# Strips of pixels: none whole, one, some; a last vector of channels that overlaps.
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kernel", [3, 5, 7])
+@pytest.mark.parametrize(
+    ("channels", "size"), [(16, (3, 2)), (21, (8, 9)), (600, (7, 15))]
+)
+def test_depthwise_channels_last(device, channels, size, kernel, stride, dtype):
+    for padding in (kernel // 2, 0):
+        function = _convolution(
+            F.conv2d, stride=stride, padding=padding, groups=channels
+        )
+        image = [side + kernel - 1 - padding for side in size]
+        x = channels_last(torch.randn(2, channels, *image))
+        weight = torch.randn(channels, 1, kernel, kernel)
+        check(function, [x, weight, torch.randn(channels)], device, dtype)
+
+
+# Larger than caches: fetched ahead.
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_of_large_images(device, stride, layout):
+    function = _convolution(F.conv2d, stride=stride, padding=1, groups=80)
+    x = layout(torch.randn(6, 80, 96, 100))
+    check(function, [x, torch.randn(80, 1, 3, 3)], device)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_transposed(device, stride):
     function = _convolution(F.conv_transpose2d, stride=stride, padding=1, groups=6)
