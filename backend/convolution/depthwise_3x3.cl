@@ -6,6 +6,11 @@
 
 #include "types.clh"
 #include "lanes.clh"
+#include "fetch.clh"
+
+#ifndef PREFETCH
+#define PREFETCH 0  // images come from memory
+#endif
 
 #define SHIFTED_UP(first, v) \
   ((lanes_t)(first, v.s01, v.s2345, v.s6789, v.sabcd, v.se))
@@ -87,6 +92,9 @@ void depthwise_3x3(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weig
       lanes_t after = base;
       if (ih >= 0 && ih < source_size.s0) {
         lanes_t taps[3];
+#if PREFETCH
+        fetch(in + (ih + 8) * source_stride.s2 + ow);
+#endif
         load_taps(taps, in + ih * source_stride.s2, ow, source_size.s1,
                   (source_size.s0 - 1 - ih) * source_stride.s2 + source_size.s1, keep);
         before = add_taps(before, taps, factors + 6);
@@ -105,6 +113,12 @@ void depthwise_3x3(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weig
         const int ih = 2 * oh - 1 + kh;
         if (ih < 0 || ih >= source_size.s0) continue;
         lanes_t taps[3];
+#if PREFETCH
+        if (kh != 0) {
+          fetch(in + (ih + 8) * source_stride.s2 + 2 * ow);
+          fetch(in + (ih + 8) * source_stride.s2 + 2 * ow + LANES);
+        }
+#endif
         load_taps(taps, in + ih * source_stride.s2, ow, source_size.s1,
                   (source_size.s0 - 1 - ih) * source_stride.s2 + source_size.s1, keep);
         sum = add_taps(sum, taps, factors + kh * 3);
