@@ -8,6 +8,7 @@
 #include "kernel_sources.h"
 
 #include <algorithm>
+#include <array>
 
 namespace torch_opencl::ops {
 
@@ -16,9 +17,32 @@ using at::Tensor;
 
 namespace {
 
-// Channels that one work-item transforms: those that share cache lines.
-int64_t block_of(const Tensor& image) {
-  return image.stride(4) == 1 ? 8 : 16;
+constexpr int64_t kLanes = 16;
+constexpr int64_t kBlock = 8;  // channels that one work-item transforms
+
+bool has_channels_innermost(const Tensor& image) {
+  return image.stride(1) == 1 && image.stride(4) != 1;
+}
+
+struct TileWork {
+  const char* kernel;
+  NDRange range;
+};
+
+// Of panels of tiles of an image: the kernel for GPUs, for CPUs where channels
+// are innermost, and for CPUs else.
+TileWork tile_work(const std::array<const char*, 3>& kernels,
+                   const Tensor& image,
+                   int64_t channels,
+                   int64_t panels,
+                   int64_t width) {
+  if (!aten::device_of(image).is_cpu()) {
+    return {kernels[0], range(panels * width, channels, 64, 1)};
+  }
+  if (has_channels_innermost(image)) {
+    return {kernels[1], range(ceil_div(channels, kLanes), panels, 1, 1)};
+  }
+  return {kernels[2], range(panels, ceil_div(channels, kBlock), 1, 1)};
 }
 
 Tensor transform_weight(const ConvolutionProblem& p,
@@ -56,26 +80,28 @@ Tensor transform_input(const ConvolutionProblem& p,
                        const Tensor& input,
                        int64_t first,
                        int64_t tiles) {
-  const bool is_cpu = aten::device_of(input).is_cpu();
   const int64_t width = right_width(input, tiles);
-  const int64_t block = block_of(input);
   Tensor panels = empty_panels(input, kFrequencies, tiles, p.channels, width);
-  launch_tiles(
-      p,
+  const TileWork work = tile_work(
+      {"winograd_input_gpu", "winograd_input_channels", "winograd_input_cpu"},
       input,
-      sources::winograd_input,
-      is_cpu ? "winograd_input_cpu" : "winograd_input_gpu",
-      width,
-      {"BLOCK", block},
-      is_cpu ? range(ceil_div(tiles, width), ceil_div(p.channels, block), 1, 1)
-             : range(ceil_div(tiles, width) * width, p.channels, 64, 1),
-      first,
-      tiles,
-      arg(input),
-      arg(panels),
-      as_int(p.padding[1]),
-      as_int(p.padding[2]),
-      as_int(extent_of(input)));
+      p.channels,
+      ceil_div(tiles, width),
+      width);
+  launch_tiles(p,
+               input,
+               sources::winograd_input,
+               work.kernel,
+               width,
+               {"BLOCK", kBlock},
+               work.range,
+               first,
+               tiles,
+               arg(input),
+               arg(panels),
+               as_int(p.padding[1]),
+               as_int(p.padding[2]),
+               as_int(extent_of(input)));
   return panels;
 }
 
@@ -85,28 +111,30 @@ void transform_output(const ConvolutionProblem& p,
                       const Tensor& output,
                       int64_t first,
                       int64_t tiles) {
-  const bool is_cpu = aten::device_of(output).is_cpu();
   const int64_t width = right_width(output, tiles);
-  const int64_t block = block_of(output);
-  launch_tiles(
-      p,
-      output,
-      sources::winograd_output,
-      is_cpu ? "winograd_output_cpu" : "winograd_output_gpu",
-      width,
-      {"BLOCK", block},
-      is_cpu
-          ? range(ceil_div(tiles, width), ceil_div(p.out_channels, block), 1, 1)
-          : range(tiles, p.out_channels, 64, 1),
-      first,
-      tiles,
-      arg(products.values),
-      arg(bias),
-      arg(output),
-      as_int(bias.defined()),
-      as_int(bias.defined() ? bias.stride(0) : 0),
-      as_int(products.row_stride),
-      as_int(products.frequency_stride));
+  const TileWork work = tile_work({"winograd_output_gpu",
+                                   "winograd_output_channels",
+                                   "winograd_output_cpu"},
+                                  output,
+                                  p.out_channels,
+                                  ceil_div(tiles, width),
+                                  width);
+  launch_tiles(p,
+               output,
+               sources::winograd_output,
+               work.kernel,
+               width,
+               {"BLOCK", kBlock},
+               work.range,
+               first,
+               tiles,
+               arg(products.values),
+               arg(bias),
+               arg(output),
+               as_int(bias.defined()),
+               as_int(bias.defined() ? bias.stride(0) : 0),
+               as_int(products.row_stride),
+               as_int(products.frequency_stride));
 }
 
 // How many tiles are worked on at once.

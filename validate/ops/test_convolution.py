@@ -306,10 +306,11 @@ def test_winograd(device, case, layout):
     check(_convolution(F.conv2d, padding=padding), inputs, device)
 
 
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_winograd_dtypes(device, dtype):
+def test_winograd_dtypes(device, dtype, layout):
     images, c, o, padding, size = WINOGRAD[1]
-    inputs = [torch.randn(images, c, *size), torch.randn(o, c, 3, 3)]
+    inputs = [layout(torch.randn(images, c, *size)), torch.randn(o, c, 3, 3)]
     check(_convolution(F.conv2d, padding=padding), inputs, device, dtype)
 
 
@@ -319,8 +320,9 @@ def test_winograd_does_not_cancel(device):
     check(_convolution(F.conv2d, padding=1), inputs, device)
 
 
-def test_winograd_beyond_the_workspace(device):
-    inputs = [torch.randn(3, 96, 112, 113), torch.randn(96, 96, 3, 3)]
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+def test_winograd_beyond_the_workspace(device, layout):
+    inputs = [layout(torch.randn(3, 96, 112, 113)), torch.randn(96, 96, 3, 3)]
     check(_convolution(F.conv2d, padding=1), inputs, device)
 
 
