@@ -1,5 +1,5 @@
-// 1x1 convolutions: input and output are the product's operands, packed from
-// where they lie, without columns.
+// 1x1 convolutions: input and output are the product's operands, read where
+// they lie or packed from there, without columns.
 #include "chunks.h"
 
 namespace torch_opencl::ops {
@@ -10,7 +10,10 @@ using at::Tensor;
 namespace {
 
 // Panels of a weight whose rows are its dimension `row`.
-Tensor pack_weight(const ConvolutionProblem& p, const Tensor& weight, int row) {
+Tensor pack_weight(const ConvolutionProblem& p,
+                   const Tensor& weight,
+                   int row,
+                   int64_t width) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t channels = p.channels / p.groups;
   const Levels out = level(rows, weight.stride(0));
@@ -23,8 +26,17 @@ Tensor pack_weight(const ConvolutionProblem& p, const Tensor& weight, int row) {
               p.groups,
               row == 0 ? rows : channels,
               row == 0 ? channels : rows,
-              left_width(weight),
+              width,
               false);
+}
+
+// Pixels of both that follow each other at one stride, of all images or of one.
+int64_t rows_of_pixels(const ConvolutionProblem& p,
+                       const Tensor& a,
+                       const Tensor& b) {
+  const bool is_one_image = a.stride(0) == p.pixels() * a.stride(4) &&
+                            b.stride(0) == p.pixels() * b.stride(4);
+  return is_one_image ? p.images * p.pixels() : p.pixels();
 }
 
 // Panels of an image tensor whose rows are its pixels.
@@ -79,17 +91,59 @@ void multiply_pixels(const ConvolutionProblem& p,
            p.is_large);
 }
 
+// The other operand of a product: a weight whose rows are its dimension `row`.
+struct Weight {
+  const Tensor& values;
+  int row;
+};
+
+// Pixels as they lie, as rows of the product.
+void multiply_rows_of_pixels(const ConvolutionProblem& p,
+                             const Weight& weight,
+                             const Tensor& source,
+                             const Tensor& result,
+                             int64_t columns,
+                             int64_t depth,
+                             const Addend& addend) {
+  const int64_t rows = rows_of_pixels(p, source, result);
+  multiply(
+      result,
+      {.batch = p.images * p.pixels() / rows,
+       .rows = rows,
+       .columns = columns,
+       .depth = depth,
+       .in_place = InPlace::kLeft,
+       .in_place_stride = source.stride(4),
+       .in_place_batch_stride = source.stride(0)},
+      source,
+      pack_weight(p, weight.values, weight.row, right_width(source, columns)),
+      {arg(result), result.stride(4), level(columns, 1), result.stride(0)},
+      {.view = addend.view,
+       .column_stride = addend.row_stride,
+       .alpha = addend.alpha,
+       .beta = addend.beta},
+      p.is_large);
+}
+
 // result = weight * source, for all images.
 void multiply_images(const ConvolutionProblem& p,
-                     const Tensor& weight,
+                     const Weight& weight,
                      const Tensor& images,
                      const Tensor& result,
                      int64_t rows,
                      int64_t depth,
                      Addend addend) {
   const Tensor source = with_pixel_stride(images);
-  if (p.groups > 1 || source.stride(4) != 1 || result.stride(4) != 1 ||
-      !is_read_in_place(source, rows, p.pixels())) {
+  const bool is_plain = p.groups == 1;
+  if (is_plain && source.stride(1) == 1 && result.stride(1) == 1 &&
+      is_left_in_place(source, rows_of_pixels(p, source, result))) {
+    multiply_rows_of_pixels(p, weight, source, result, rows, depth, addend);
+    return;
+  }
+  const Tensor panels =
+      pack_weight(p, weight.values, weight.row, left_width(source));
+  if (!is_plain || source.stride(4) != 1 || result.stride(4) != 1 ||
+      !is_right_in_place(source, rows, p.pixels())) {
     for_each_chunk(p,
                    source,
                    result,
@@ -97,7 +151,7 @@ void multiply_images(const ConvolutionProblem& p,
                    [&](const Chunk& chunk) {
                      multiply_pixels(
                          chunk.problem,
-                         weight,
+                         panels,
                          pack_pixels(chunk.problem, chunk.input, depth),
                          chunk.output,
                          rows,
@@ -113,9 +167,10 @@ void multiply_images(const ConvolutionProblem& p,
        .rows = rows,
        .columns = p.pixels(),
        .depth = depth,
-       .right_stride = source.stride(1),
-       .right_batch_stride = source.stride(0)},
-      weight,
+       .in_place = InPlace::kRight,
+       .in_place_stride = source.stride(1),
+       .in_place_batch_stride = source.stride(0)},
+      panels,
       source,
       {arg(result), result.stride(1), level(p.pixels(), 1), result.stride(0)},
       addend,
@@ -134,21 +189,15 @@ void single_tap_forward(const ConvolutionProblem& p,
                         const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t depth = p.channels / p.groups;
-  multiply_images(p,
-                  pack_weight(p, a.weight, 0),
-                  a.input,
-                  a.output,
-                  rows,
-                  depth,
-                  bias_of(a, rows));
+  multiply_images(
+      p, {a.weight, 0}, a.input, a.output, rows, depth, bias_of(a, rows));
 }
 
 void single_tap_backward_data(const ConvolutionProblem& p,
                               const ConvolutionArguments& a) {
   const int64_t rows = p.channels / p.groups;
   const int64_t depth = p.out_channels / p.groups;
-  multiply_images(
-      p, pack_weight(p, a.weight, 1), a.output, a.input, rows, depth, {});
+  multiply_images(p, {a.weight, 1}, a.output, a.input, rows, depth, {});
 }
 
 void single_tap_backward_weight(const ConvolutionProblem& p,

@@ -7,8 +7,9 @@
 // results are the same at every run; every SUM_BLOCK products they are added to
 // a total, which keeps the error of long sums (weight gradients) small.
 //
-// IN_PLACE (cpu-class): the right operand is no panels, but rows of columns that
-// follow each other, `right_stride` apart; one left operand serves the batch.
+// cpu-class kernels also read one operand as it lies, the panels of the other
+// serving the batch. RIGHT_IN_PLACE: rows of columns that follow each other;
+// LEFT_IN_PLACE: rows whose depth does. They are `stride_in_place` apart.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -23,8 +24,8 @@
       LEVELS(column), const index_t batch_stride,                             \
       const index_t self_row_stride, const index_t self_column_stride,        \
       const index_t self_batch_stride, const compute_t alpha,                 \
-      const compute_t beta, const index_t right_stride,                       \
-      const index_t right_batch_stride
+      const compute_t beta, const index_t stride_in_place,                    \
+      const index_t batch_stride_in_place
 
 #ifndef SUM_BLOCK
 #define SUM_BLOCK 256  // a multiple of STEP
@@ -48,34 +49,54 @@ static inline void store_rows(global storage_t *p, lanes_t values) {
 #endif
 }
 
-// One work-item: the tiles from get_global_id(0) * tiles_at_once on, those that
-// read the same columns after each other.
+// One work-item: the tiles from get_global_id(0) * tiles_at_once on. They come in
+// blocks of `row_tiles_of_block` rows of tiles; in one, those that read the same
+// columns follow each other.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once) {
+void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_block) {
   const int row_tiles = (rows + ROWS - 1) / ROWS;
-  const int all_tiles = row_tiles * ((columns + COLUMNS - 1) / COLUMNS);
-  const int last_tile = min(all_tiles, ((int)get_global_id(0) + 1) * tiles_at_once);
+  const int column_tiles = (columns + COLUMNS - 1) / COLUMNS;
+  const int last_tile =
+      min(row_tiles * column_tiles, ((int)get_global_id(0) + 1) * tiles_at_once);
   const size_t batch = get_global_id(1);
   global storage_t *target = POINTER(out) + batch * batch_stride;
   const global storage_t *base = POINTER(self) + batch * self_batch_stride;
 
   for (int tile = get_global_id(0) * tiles_at_once; tile < last_tile; ++tile) {
-    const int column_tile = tile / row_tiles;
-    const int first_row = tile % row_tiles * ROWS;
-#ifdef IN_PLACE
-    // The last tile overlaps its neighbour.
-    const int first_column = min(column_tile * COLUMNS, columns - COLUMNS);
+    const int first_row_tile =
+        tile / (row_tiles_of_block * column_tiles) * row_tiles_of_block;
+    const int of_block = tile - first_row_tile * column_tiles;
+    const int block_rows = min(row_tiles_of_block, row_tiles - first_row_tile);
+    const int column_tile = of_block / block_rows;
+    const int row_tile = first_row_tile + of_block % block_rows;
+    // What lies as it is has no padding: the last tile overlaps its neighbour.
+#ifdef LEFT_IN_PLACE
+    const int first_row = min(row_tile * ROWS, rows - ROWS);
+    const global compute_t *a =
+        POINTER(left) + batch * batch_stride_in_place + first_row * stride_in_place;
+    const index_t row_step = stride_in_place;
+    const int depth_step = 1;
+#else
+    const int first_row = row_tile * ROWS;
     const global compute_t *a = POINTER(left) + (size_t)first_row * depth;
+    const int row_step = 1;
+    const int depth_step = ROWS;
+#ifndef RIGHT_IN_PLACE
+    a += batch * row_tiles * ROWS * depth;
+#endif
+#endif
+#ifdef RIGHT_IN_PLACE
+    const int first_column = min(column_tile * COLUMNS, columns - COLUMNS);
     const global compute_t *b =
-        POINTER(right) + batch * right_batch_stride + first_column;
-    const index_t next_line = right_stride;
+        POINTER(right) + batch * batch_stride_in_place + first_column;
+    const index_t next_line = stride_in_place;
 #else
     const int first_column = column_tile * COLUMNS;
-    const global compute_t *a =
-        POINTER(left) + (batch * row_tiles * ROWS + first_row) * depth;
-    const global compute_t *b = POINTER(right) +
-        (batch * ((columns + COLUMNS - 1) / COLUMNS) + column_tile) * depth * COLUMNS;
+    const global compute_t *b = POINTER(right) + (size_t)first_column * depth;
     const index_t next_line = COLUMNS;
+#ifndef LEFT_IN_PLACE
+    b += batch * column_tiles * COLUMNS * depth;
+#endif
 #endif
 
     VECTOR totals[ROWS][VECTORS];
@@ -98,13 +119,13 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once) {
         }
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
-          const VECTOR factor = a[i];
+          const VECTOR factor = a[i * row_step];
 #pragma unroll
           for (int j = 0; j < VECTORS; ++j) {
             sums[i][j] = fma(factor, line[j], sums[i][j]);
           }
         }
-        a += ROWS;
+        a += depth_step;
         b += next_line;
       }
       if (!is_first) {
@@ -150,15 +171,27 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once) {
     }
     const int row_count = min(rows - first_row, ROWS);
     if (is_dense && width == COLUMNS && row_count == ROWS &&
-        (beta == 0 || self_column_stride == 0)) {
+        (beta == 0 || self_column_stride == 0 ||
+         (self_column_stride == 1 && self_row_stride == 0))) {
+      lanes_t of_columns[VECTORS];
+#pragma unroll
+      for (int j = 0; j < VECTORS; ++j) {
+        of_columns[j] = 0;
+        if (beta != 0 && self_column_stride == 1) {
+          of_columns[j] = beta * load_lanes(base, first_column + j * LANES, 1, LANES);
+        }
+      }
       global storage_t *line = target + first_row * row_stride + first_at;
 #pragma unroll
       for (int i = 0; i < ROWS; ++i) {
-        lanes_t addend = 0;
-        if (beta != 0) addend = beta * LOAD(base, (first_row + i) * self_row_stride);
+        lanes_t of_row = 0;
+        if (beta != 0 && self_column_stride == 0) {
+          of_row = beta * LOAD(base, (first_row + i) * self_row_stride);
+        }
 #pragma unroll
         for (int j = 0; j < VECTORS; ++j) {
-          stream_lanes(line, j * LANES, 1, LANES, alpha * totals[i][j] + addend);
+          stream_lanes(line, j * LANES, 1, LANES,
+                       alpha * totals[i][j] + (of_row + of_columns[j]));
         }
         line += row_stride;
       }

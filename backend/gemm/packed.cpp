@@ -19,6 +19,13 @@ constexpr int64_t kRowsInPlace = 512;
 // spend up to 300 ns on one.
 constexpr int64_t kWorkOfItem = int64_t(1) << 19;
 constexpr int64_t kItemsOfCore = 64;
+// Rows of tiles that read a left operand where it lies before the next ones do.
+constexpr int64_t kRowTilesOfBlock = 8;
+
+bool is_compute_typed(const at::TensorBase& on) {
+  return device_of(on).is_cpu() &&
+         compute_type(on.scalar_type()) == on.scalar_type();
+}
 
 int64_t tiles_at_once(const runtime::DeviceInfo& device,
                       int64_t tiles,
@@ -60,12 +67,18 @@ int64_t right_width(const at::TensorBase& on, int64_t columns) {
   return padded(32) < padded(kColumns) ? 32 : kColumns;
 }
 
-bool is_read_in_place(const at::TensorBase& on, int64_t rows, int64_t columns) {
+bool is_right_in_place(const at::TensorBase& on,
+                       int64_t rows,
+                       int64_t columns) {
   const int64_t width = kColumns;
-  return device_of(on).is_cpu() &&
-         compute_type(on.scalar_type()) == on.scalar_type() &&
-         rows <= kRowsInPlace && columns >= width &&
+  return is_compute_typed(on) && rows <= kRowsInPlace && columns >= width &&
          ceil_div(columns, width) * width <= columns + columns / 8;
+}
+
+bool is_left_in_place(const at::TensorBase& on, int64_t rows) {
+  const int64_t width = left_width(on);
+  return is_compute_typed(on) && rows >= width &&
+         ceil_div(rows, width) * width <= rows + rows / 8;
 }
 
 at::Tensor empty_panels(const at::TensorBase& on,
@@ -130,8 +143,9 @@ void multiply(const at::TensorBase& on,
   const auto stride = [is_large](int64_t value) {
     return index_argument(value, is_large);
   };
-  const bool in_place = product.right_stride > 0;
-  const int64_t width = in_place ? kColumns : right_width(on, product.columns);
+  const InPlace in_place = product.in_place;
+  const int64_t width =
+      in_place == InPlace::kRight ? kColumns : right_width(on, product.columns);
   const int64_t row_tiles = ceil_div(product.rows, left_width(on));
   const int64_t column_tiles = ceil_div(product.columns, width);
   const auto run = [&](const char* name,
@@ -160,8 +174,8 @@ void multiply(const at::TensorBase& on,
            stride(addend.batch_stride),
            scalar_argument(addend.alpha, compute),
            scalar_argument(addend.beta, compute),
-           stride(product.right_stride),
-           stride(product.right_batch_stride),
+           stride(product.in_place_stride),
+           stride(product.in_place_batch_stride),
            last...);
   };
   if (is_cpu) {
@@ -174,7 +188,10 @@ void multiply(const at::TensorBase& on,
     run("gemm_cpu",
         {{"DTYPE", dtype_of(on)},
          {"LANES", 16},
-         {in_place ? "IN_PLACE" : "PANELS", 1},
+         {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
+          : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
+                                       : "PANELS",
+          1},
          {"STREAM",
           is_streamed(device_of(on),
                       on.scalar_type(),
@@ -184,7 +201,10 @@ void multiply(const at::TensorBase& on,
          {"SUM_BLOCK", product.sum_block},
          {"IS_LARGE", is_large}},
         range(ceil_div(tiles, at_once), product.batch, 1, 1),
-        static_cast<int32_t>(at_once));
+        static_cast<int32_t>(at_once),
+        static_cast<int32_t>(in_place == InPlace::kLeft
+                                 ? std::min(row_tiles, kRowTilesOfBlock)
+                                 : row_tiles));
   } else {
     run("gemm_gpu",
         {{"DTYPE", dtype_of(on)},

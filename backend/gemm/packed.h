@@ -33,6 +33,8 @@ struct Operand {
   int64_t batch_stride;
 };
 
+enum class InPlace { kNeither, kLeft, kRight };
+
 struct Product {
   int64_t batch;
   int64_t rows;
@@ -40,11 +42,12 @@ struct Product {
   int64_t depth;
   // Products that are summed before they are added to a total.
   int64_t sum_block = 256;
-  // Where set, the right operand lies as it is, in rows so far apart of columns
-  // that follow each other, and the batch shares the left one. See
-  // is_read_in_place.
-  int64_t right_stride = 0;
-  int64_t right_batch_stride = 0;
+  // The operand that lies as it is, in rows so far apart: the right one's of
+  // columns, the left one's of depths that follow each other. The batch shares the
+  // other one's panels. See is_right_in_place and is_left_in_place.
+  InPlace in_place = InPlace::kNeither;
+  int64_t in_place_stride = 0;
+  int64_t in_place_batch_stride = 0;
 };
 
 struct Output {
@@ -69,9 +72,12 @@ struct Addend {
 int64_t left_width(const at::TensorBase& on);
 int64_t right_width(const at::TensorBase& on, int64_t columns);
 
-// True where reading `rows` rows of tiles from a right operand as it lies, in
-// rows of `columns` columns, saves more than panels would.
-bool is_read_in_place(const at::TensorBase& on, int64_t rows, int64_t columns);
+// True where reading a right operand of `columns` columns as it lies, for `rows`
+// rows of the product, saves more than panels would.
+bool is_right_in_place(const at::TensorBase& on, int64_t rows, int64_t columns);
+
+// The same of a left operand of `rows` rows.
+bool is_left_in_place(const at::TensorBase& on, int64_t rows);
 
 // Panels of compute type for `rows` x `depth` matrices.
 at::Tensor empty_panels(const at::TensorBase& on,

@@ -185,11 +185,13 @@ def test_padding_by_name(device, padding):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("size", [(6, 8), (13, 11), (12, 12), (10, 19)])
 @pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (300, 17), (17, 520)])
-def test_single_tap_in_place(device, size, channels, outputs, dtype):
-    x = offset(torch.randn(2, channels, *size))
+@pytest.mark.parametrize("layout", [offset, channels_last])
+def test_single_tap_in_place(device, layout, size, channels, outputs, dtype):
+    x = layout(torch.randn(2, channels, *size))
     weight = torch.randn(outputs, channels, 1, 1) / channels**0.5
     check(F.conv2d, [x, weight, torch.randn(outputs)], device, dtype)
     check(F.conv2d, [x[:, ::2], weight[:, : (channels + 1) // 2]], device, dtype)
+    check(F.conv2d, [x[:, :, 1:-1], weight, torch.randn(outputs)], device, dtype)
 
 
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
