@@ -6,6 +6,7 @@
 #include "panels.clh"
 #include "transpose_vectors.clh"
 #include "image_lines.clh"
+#include "fetch.clh"
 
 #define TILE_PARAMETERS                                                        \
   CONST_TENSOR(storage_t, image), TENSOR(compute_t, panels), const int top,   \
@@ -42,8 +43,9 @@ static inline void load_channels(const global storage_t *in, lanes_t *line, int 
     lanes_t rows[LANES];
 #pragma unroll
     for (int l = 0; l < LANES; ++l) {
-      rows[l] = load_columns(in, at + min(l, lanes - 1) * channel_stride, column + x,
-                             width, w_stride, extent);
+      const int row = at + min(l, lanes - 1) * channel_stride;
+      rows[l] = load_columns(in, row, column + x, width, w_stride, extent);
+      fetch(in + row + (column + x + 2 * LANES) * w_stride);
     }
     transpose(rows);
 #pragma unroll
