@@ -30,6 +30,12 @@ std::string store_text(DType dtype,
                        const std::string& index,
                        const std::string& value);
 
+// Ahead of a loop over elements. An operand that is the output in place looks
+// to compilers like memory that iterations share; other overlap torch has
+// refused.
+constexpr const char* kIndependent =
+    "#pragma clang loop vectorize(assume_safety)\n";
+
 // The value of a number or of a 0-dim CPU operand as a kernel argument of
 // compute type.
 struct ScalarArgument {

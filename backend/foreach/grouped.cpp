@@ -103,6 +103,13 @@ std::string text_of(const std::string& statements,
             " = table.scalar[t * " + number(shape.scalars) + " + " + number(s) +
             "];\n";
   }
+  const bool shares = std::any_of(
+      operands.begin(), operands.end(), [](const GroupedOperand& operand) {
+        return operand.is_single && operand.is_written;
+      });
+  if (!shares) {
+    text += kIndependent;
+  }
   text += "  for (size_t i = begin + get_local_id(0); i < end; i += " +
           number(group) + ") {\n";
   for (size_t k = 0; k < operands.size(); ++k) {

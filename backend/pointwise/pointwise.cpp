@@ -167,11 +167,6 @@ std::string parameters_text(const Key& key) {
   return text + "const uint count, const uint chunk";
 }
 
-// An operand that is the output in place looks to compilers like memory that a
-// loop's iterations share; TensorIterator has refused any other overlap.
-constexpr const char* kIndependent =
-    "#pragma clang loop vectorize(assume_safety)\n";
-
 std::string body_text(const Key& key) {
   const auto same = [](int) { return std::string("i"); };
   switch (key.layout) {

@@ -104,8 +104,8 @@ struct ProgramCache::Impl {
         disk(default_cache_directory(), config().cache_size_mib << 20) {
     const DeviceInfo& info = owner.info();
     // CL1.2 everywhere: the kernels need no more, and it is what every driver
-    // offers.
-    options = "-cl-std=CL1.2";
+    // offers. No warnings: PoCL counts them on stderr.
+    options = "-cl-std=CL1.2 -w";
     if (info.has_correctly_rounded_division) {
       options += " -cl-fp32-correctly-rounded-divide-sqrt";
     }
