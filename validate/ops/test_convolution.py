@@ -119,6 +119,10 @@ def test_layouts_3d(device, is_transposed, layout):
     check(function, [layout(x), weight, bias], device)
 
 
+def test_every_fourth_column(device):
+    check(*_pair(2, (2, 3, 5, 1, 11, 4, 2, 1, 90)), device)
+
+
 def test_expanded_input(device):
     function, (x, weight, bias) = _pair(2, GEOMETRIES[0])
     check(function, [x[:1, :1].expand_as(x), weight, bias], device)
