@@ -26,6 +26,7 @@ bool has_channels_innermost(const Tensor& image) {
 
 struct TileWork {
   const char* kernel;
+  Define define;
   NDRange range;
 };
 
@@ -37,12 +38,16 @@ TileWork tile_work(const std::array<const char*, 3>& kernels,
                    int64_t panels,
                    int64_t width) {
   if (!aten::device_of(image).is_cpu()) {
-    return {kernels[0], range(panels * width, channels, 64, 1)};
+    return {kernels[0], {"BLOCK", 1}, range(panels * width, channels, 64, 1)};
   }
   if (has_channels_innermost(image)) {
-    return {kernels[1], range(ceil_div(channels, kLanes), panels, 1, 1)};
+    return {kernels[1],
+            {"BY_CHANNELS", 1},
+            range(ceil_div(channels, kLanes), panels, 1, 1)};
   }
-  return {kernels[2], range(panels, ceil_div(channels, kBlock), 1, 1)};
+  return {kernels[2],
+          {"BLOCK", kBlock},
+          range(panels, ceil_div(channels, kBlock), 1, 1)};
 }
 
 Tensor transform_weight(const ConvolutionProblem& p,
@@ -93,7 +98,7 @@ Tensor transform_input(const ConvolutionProblem& p,
                sources::winograd_input,
                work.kernel,
                width,
-               {"BLOCK", kBlock},
+               work.define,
                work.range,
                first,
                tiles,
@@ -124,7 +129,7 @@ void transform_output(const ConvolutionProblem& p,
                sources::winograd_output,
                work.kernel,
                width,
-               {"BLOCK", kBlock},
+               work.define,
                work.range,
                first,
                tiles,

@@ -13,7 +13,7 @@
 
 #ifndef IS_GPU
 #define COLUMNS_OF_PANEL (4 * WIDTH)
-
+#define COLUMNS_OF_GROUP (4 * LANES)
 // Every fourth column, from each of the first four.
 static inline void load_columns_of_tiles(lanes_t *columns, const compute_t *line) {
   lanes_t vectors[4];
@@ -56,6 +56,7 @@ static inline void write_panels(global compute_t *out, const compute_t *lines,
   }
 }
 
+#ifndef BY_CHANNELS
 // One work-item: a panel's tiles of BLOCK channels. The columns of each image
 // row are transformed while they follow each other in memory, into lines that
 // hold the tiles of a panel side by side (and once more shifted by a tile, for
@@ -112,8 +113,7 @@ void winograd_input_cpu(INPUT_PARAMETERS) {
   }
 }
 
-#define COLUMNS_OF_GROUP (4 * LANES)
-
+#else
 // The same for LANES channels that follow each other, as in channels_last: pixels
 // and channels change places in registers, LANES tiles at a time. Neighbouring
 // work-items read the same cache lines' neighbours.
@@ -179,6 +179,8 @@ void winograd_input_channels(INPUT_PARAMETERS) {
     }
   }
 }
+
+#endif
 
 #else
 // One work-item: one tile of one channel.

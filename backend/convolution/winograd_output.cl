@@ -43,6 +43,7 @@ static inline void write_outputs(compute_t *lines, int line_stride, const global
   }
 }
 
+#ifndef BY_CHANNELS
 // One work-item: WIDTH tiles of BLOCK channels.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_output_cpu(OUTPUT_PARAMETERS) {
@@ -78,6 +79,7 @@ void winograd_output_cpu(OUTPUT_PARAMETERS) {
   }
 }
 
+#else
 // The same for LANES channels that follow each other, as in channels_last: pixels
 // and channels change places in registers.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -124,6 +126,8 @@ void winograd_output_channels(OUTPUT_PARAMETERS) {
     }
   }
 }
+
+#endif
 
 #else
 // One work-item: one tile of one channel.
