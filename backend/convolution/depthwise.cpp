@@ -63,14 +63,44 @@ int64_t rows_at_once(int64_t columns) {
 // The common sum of the forward and of its adjoint, see depthwise.cl.
 struct Sum {
   const Tensor& source;
+  const Tensor& weight;
+  const Tensor bias;  // may be undefined
   const Tensor& out;
   int64_t sources;
   int64_t sharing;
-  Vector4 weight;
+  Vector4 weight_strides;
   Vector2 up;
   Vector2 down;
   Vector2 padding;
 };
+
+// `own` are the kernel's parameters between the number of channels and strides.
+template <class... Own>
+void launch_sum(const Sum& s,
+                const runtime::KernelSource& source,
+                const char* kernel,
+                std::initializer_list<Define> defines,
+                const NDRange& work,
+                int64_t last,
+                const Own&... own) {
+  launch(s.out,
+         source,
+         kernel,
+         defines,
+         work,
+         arg(s.source),
+         arg(s.weight),
+         arg(s.bias),
+         arg(s.out),
+         static_cast<int32_t>(s.out.size(1)),
+         own...,
+         strides(s.source),
+         s.weight_strides,
+         strides(s.out),
+         static_cast<int32_t>(s.bias.defined() ? s.bias.stride(0) : 0),
+         static_cast<int32_t>(s.bias.defined()),
+         static_cast<int32_t>(last));
+}
 
 // Of depthwise_3x3.cl. Narrow outputs run into rows that follow.
 bool is_3x3(const ConvolutionProblem& p, const Sum& s) {
@@ -84,10 +114,10 @@ bool is_3x3(const ConvolutionProblem& p, const Sum& s) {
           (s.down == Vector2{2, 2} && s.source.size(4) == 2 * width));
 }
 
-void run_3x3(const ConvolutionArguments& a, const Tensor& bias, const Sum& s) {
+void run_3x3(const Sum& s) {
   const int64_t rows = rows_at_once(s.out.size(4));
-  launch(
-      s.out,
+  launch_sum(
+      s,
       sources::depthwise_3x3,
       "depthwise_3x3",
       {{"DTYPE", dtype_of(s.out)},
@@ -95,20 +125,10 @@ void run_3x3(const ConvolutionArguments& a, const Tensor& bias, const Sum& s) {
        {"STRIDE", s.down[0]},
        {"PREFETCH", s.source.nbytes() >= kFarBytes}},
       range(ceil_div(s.out.size(3), rows), s.out.size(0) * s.out.size(1), 1, 1),
-      arg(s.source),
-      arg(a.weight),
-      arg(bias),
-      arg(s.out),
-      static_cast<int32_t>(s.out.size(1)),
+      rows,
       static_cast<int32_t>(s.sharing),
       plane_of(s.source),
-      plane_of(s.out),
-      strides(s.source),
-      s.weight,
-      strides(s.out),
-      static_cast<int32_t>(bias.defined() ? bias.stride(0) : 0),
-      static_cast<int32_t>(bias.defined()),
-      static_cast<int32_t>(rows));
+      plane_of(s.out));
 }
 
 // Of depthwise_strips.cl.
@@ -121,10 +141,7 @@ bool is_in_strips(const ConvolutionProblem& p, const Sum& s) {
          (s.down == Vector2{1, 1} || s.down == Vector2{2, 2});
 }
 
-void run_strips(const ConvolutionProblem& p,
-                const ConvolutionArguments& a,
-                const Tensor& bias,
-                const Sum& s) {
+void run_strips(const ConvolutionProblem& p, const Sum& s) {
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
   const int64_t rows = rows_at_once(s.out.size(4));
@@ -136,75 +153,53 @@ void run_strips(const ConvolutionProblem& p,
   const int64_t shared = channels * blocks * images / (4 * units);
   const int64_t at_once = std::clamp(
       ceil_div(shared, kLanes) * kLanes, std::min<int64_t>(64, most), most);
-  launch(s.out,
-         sources::depthwise_strips,
-         "depthwise_strips",
-         {{"DTYPE", dtype_of(s.out)},
-          {"LANES", kLanes},
-          {"KERNEL", p.kernel[2]},
-          {"STRIDE", s.down[0]},
-          {"CHANNELS", most},
-          {"PREFETCH", channels > kNearChannels && s.source.nbytes() >= kFarBytes}},
-         range(ceil_div(channels, at_once), blocks, images, 1, 1, 1),
-         arg(s.source),
-         arg(a.weight),
-         arg(bias),
-         arg(s.out),
-         static_cast<int32_t>(channels),
-         static_cast<int32_t>(at_once),
-         plane_of(s.source),
-         plane_of(s.out),
-         s.padding,
-         strides(s.source),
-         s.weight,
-         strides(s.out),
-         static_cast<int32_t>(bias.defined() ? bias.stride(0) : 0),
-         static_cast<int32_t>(bias.defined()),
-         static_cast<int32_t>(rows));
+  launch_sum(s,
+             sources::depthwise_strips,
+             "depthwise_strips",
+             {{"DTYPE", dtype_of(s.out)},
+              {"LANES", kLanes},
+              {"KERNEL", p.kernel[2]},
+              {"STRIDE", s.down[0]},
+              {"CHANNELS", most},
+              {"PREFETCH",
+               channels > kNearChannels && s.source.nbytes() >= kFarBytes}},
+             range(ceil_div(channels, at_once), blocks, images, 1, 1, 1),
+             rows,
+             static_cast<int32_t>(at_once),
+             plane_of(s.source),
+             plane_of(s.out),
+             s.padding);
 }
 
-void run_sum(const ConvolutionProblem& p,
-             const ConvolutionArguments& a,
-             const Tensor& bias,
-             const Sum& s) {
+void run_sum(const ConvolutionProblem& p, const Sum& s) {
   if (is_3x3(p, s)) {
-    run_3x3(a, bias, s);
+    run_3x3(s);
     return;
   }
   if (is_in_strips(p, s)) {
-    run_strips(p, a, bias, s);
+    run_strips(p, s);
     return;
   }
   const bool is_cpu = aten::device_of(s.out).is_cpu();
   const bool channels_last = is_channels_last(s.source, s.out);
   const auto run = [&](const char* name, const NDRange& work, int64_t last) {
-    launch(s.out,
-           sources::depthwise,
-           name,
-           {{"DTYPE", dtype_of(s.out)},
-            {"LANES", is_cpu ? kLanes : 1},
-            {"KERNEL", built_in_kernel(p)}},
-           work,
-           arg(s.source),
-           arg(a.weight),
-           arg(bias),
-           arg(s.out),
-           static_cast<int32_t>(s.out.size(1)),
-           static_cast<int32_t>(s.sources),
-           static_cast<int32_t>(s.sharing),
-           plane_of(s.source),
-           plane_of(s.out),
-           plane(p.kernel),
-           s.up,
-           s.down,
-           s.padding,
-           plane(p.dilation),
-           strides(s.source),
-           s.weight,
-           strides(s.out),
-           static_cast<int32_t>(bias.defined() ? bias.stride(0) : 0),
-           static_cast<int32_t>(bias.defined()),
-           static_cast<int32_t>(last));
+    launch_sum(s,
+               sources::depthwise,
+               name,
+               {{"DTYPE", dtype_of(s.out)},
+                {"LANES", is_cpu ? kLanes : 1},
+                {"KERNEL", built_in_kernel(p)}},
+               work,
+               last,
+               static_cast<int32_t>(s.sources),
+               static_cast<int32_t>(s.sharing),
+               plane_of(s.source),
+               plane_of(s.out),
+               plane(p.kernel),
+               s.up,
+               s.down,
+               s.padding,
+               plane(p.dilation));
   };
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
@@ -256,9 +251,9 @@ bool supports_depthwise(const ConvolutionProblem& p,
 void depthwise_forward(const ConvolutionProblem& p,
                        const ConvolutionArguments& a) {
   run_sum(p,
-          a,
-          a.bias,
           {a.input,
+           a.weight,
+           a.bias,
            a.output,
            1,
            p.out_channels / p.groups,
@@ -275,9 +270,9 @@ void depthwise_backward_data(const ConvolutionProblem& p,
                                 p.padding[d]);
   };
   run_sum(p,
-          a,
-          {},
           {a.output,
+           a.weight,
+           {},
            a.input,
            p.out_channels / p.groups,
            1,

@@ -24,12 +24,6 @@ bool has_channels_innermost(const Tensor& image) {
   return image.stride(1) == 1 && image.stride(4) != 1;
 }
 
-struct TileWork {
-  const char* kernel;
-  Define define;
-  NDRange range;
-};
-
 // Of panels of tiles of an image: the kernel for GPUs, for CPUs where channels
 // are innermost, and for CPUs else.
 TileWork tile_work(const std::array<const char*, 3>& kernels,
@@ -87,19 +81,17 @@ Tensor transform_input(const ConvolutionProblem& p,
                        int64_t tiles) {
   const int64_t width = right_width(input, tiles);
   Tensor panels = empty_panels(input, kFrequencies, tiles, p.channels, width);
-  const TileWork work = tile_work(
-      {"winograd_input_gpu", "winograd_input_channels", "winograd_input_cpu"},
-      input,
-      p.channels,
-      ceil_div(tiles, width),
-      width);
   launch_tiles(p,
                input,
                sources::winograd_input,
-               work.kernel,
+               tile_work({"winograd_input_gpu",
+                          "winograd_input_channels",
+                          "winograd_input_cpu"},
+                         input,
+                         p.channels,
+                         ceil_div(tiles, width),
+                         width),
                width,
-               work.define,
-               work.range,
                first,
                tiles,
                arg(input),
@@ -117,20 +109,17 @@ void transform_output(const ConvolutionProblem& p,
                       int64_t first,
                       int64_t tiles) {
   const int64_t width = right_width(output, tiles);
-  const TileWork work = tile_work({"winograd_output_gpu",
-                                   "winograd_output_channels",
-                                   "winograd_output_cpu"},
-                                  output,
-                                  p.out_channels,
-                                  ceil_div(tiles, width),
-                                  width);
   launch_tiles(p,
                output,
                sources::winograd_output,
-               work.kernel,
+               tile_work({"winograd_output_gpu",
+                          "winograd_output_channels",
+                          "winograd_output_cpu"},
+                         output,
+                         p.out_channels,
+                         ceil_div(tiles, width),
+                         width),
                width,
-               work.define,
-               work.range,
                first,
                tiles,
                arg(products.values),

@@ -27,16 +27,21 @@ inline Tiling tiling_of(const ConvolutionProblem& p) {
           ceil_div(p.output[2], kWinogradTile)};
 }
 
-// A transform of `count` tiles of an image or of
-// an output of p, from the tile, or row of tiles, `first` on.
+// A kernel, what it is built with, and the work-items it takes.
+struct TileWork {
+  const char* kernel;
+  aten::Define define;
+  aten::NDRange range;
+};
+
+// A transform of `count` tiles of an image or of an output of p, from the tile,
+// or row of tiles, `first` on, between panels of `width`.
 template <class... Arguments>
 void launch_tiles(const ConvolutionProblem& p,
                   const at::Tensor& image,
                   const runtime::KernelSource& source,
-                  const char* kernel,
+                  const TileWork& work,
                   int64_t width,
-                  const aten::Define& define,
-                  const aten::NDRange& range,
                   int64_t first,
                   int64_t count,
                   const Arguments&... arguments) {
@@ -44,13 +49,13 @@ void launch_tiles(const ConvolutionProblem& p,
   const Tiling tiling = tiling_of(p);
   aten::launch(image,
                source,
-               kernel,
+               work.kernel,
                {{"DTYPE", aten::dtype_of(image)},
                 {"WIDTH", width},
                 {"LANES", is_cpu ? 16 : 1},
                 {is_cpu ? "IS_CPU" : "IS_GPU", 1},
-                define},
-               range,
+                work.define},
+               work.range,
                arguments...,
                as_int(image.size(1)),
                as_int(first),
