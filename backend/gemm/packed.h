@@ -43,8 +43,8 @@ struct Product {
   // Products that are summed before they are added to a total.
   int64_t sum_block = 256;
   // The operand that lies as it is, in rows so far apart: the right one's of
-  // columns, the left one's of depths that follow each other. The batch shares the
-  // other one's panels. See is_right_in_place and is_left_in_place.
+  // columns, the left one's of depths that follow each other. The batch shares
+  // the other one's panels. See is_right_in_place and is_left_in_place.
   InPlace in_place = InPlace::kNeither;
   int64_t in_place_stride = 0;
   int64_t in_place_batch_stride = 0;
@@ -72,8 +72,8 @@ struct Addend {
 int64_t left_width(const at::TensorBase& on);
 int64_t right_width(const at::TensorBase& on, int64_t columns);
 
-// True where reading a right operand of `columns` columns as it lies, for `rows`
-// rows of the product, saves more than panels would.
+// True where reading a right operand of `columns` columns as it lies, for
+// `rows` rows of the product, saves more than panels would.
 bool is_right_in_place(const at::TensorBase& on, int64_t rows, int64_t columns);
 
 // The same of a left operand of `rows` rows.
