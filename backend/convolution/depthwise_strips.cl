@@ -48,8 +48,9 @@ static inline void add_row(lanes_t *sums, const lanes_t *factors, const global s
   }
 }
 
-// One work-item: up to CHANNELS channels, LANES at least, of `rows` rows of an image. Pairs are
-// (h, w); strides are (n, c, h, w); the weight's are (first element, channel, h, w).
+// One work-item: up to CHANNELS channels, LANES at least, of `rows` rows of an
+// image. Pairs are (h, w); strides are (n, c, h, w); the weight's are (first
+// element, channel, h, w).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_strips(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),
                       CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out), const int channels,

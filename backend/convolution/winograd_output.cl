@@ -128,7 +128,6 @@ void winograd_output_channels(OUTPUT_PARAMETERS) {
 }
 
 #endif
-
 #else
 // One work-item: one tile of one channel.
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))
