@@ -26,6 +26,7 @@ constexpr ConvolutionSolver kForwardSolvers[] = {
     {"depthwise", supports_depthwise, prefers_depthwise, depthwise_forward},
     {"single_tap", supports_single_tap, nullptr, single_tap_forward},
     {"winograd", supports_winograd, prefers_winograd, winograd_forward},
+    {"direct", supports_direct, prefers_direct, direct_forward},
     {"columns", supports_all, nullptr, columns_forward},
 };
 constexpr ConvolutionSolver kBackwardDataSolvers[] = {
@@ -35,6 +36,7 @@ constexpr ConvolutionSolver kBackwardDataSolvers[] = {
      depthwise_backward_data},
     {"single_tap", supports_single_tap, nullptr, single_tap_backward_data},
     {"flipped", supports_flipped, nullptr, flipped_backward_data},
+    {"direct", supports_direct_data, prefers_direct_data, direct_backward_data},
     {"columns", supports_all, nullptr, columns_backward_data},
 };
 constexpr ConvolutionSolver kBackwardWeightSolvers[] = {
@@ -42,8 +44,12 @@ constexpr ConvolutionSolver kBackwardWeightSolvers[] = {
      supports_depthwise,
      prefers_depthwise,
      depthwise_backward_weight},
-    {"single_tap", supports_single_tap, nullptr, single_tap_backward_weight},
     {"winograd", supports_winograd, prefers_winograd, winograd_backward_weight},
+    {"direct",
+     supports_direct_weight,
+     prefers_direct_weight,
+     direct_backward_weight},
+    {"single_tap", supports_single_tap, nullptr, single_tap_backward_weight},
     {"columns", supports_all, nullptr, columns_backward_weight},
 };
 

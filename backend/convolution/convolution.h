@@ -82,6 +82,22 @@ void winograd_forward(const ConvolutionProblem&, const ConvolutionArguments&);
 void winograd_backward_weight(const ConvolutionProblem&,
                               const ConvolutionArguments&);
 
+// Without columns, on CPUs; preferred where channels follow each other.
+bool supports_direct(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool supports_direct_data(const ConvolutionProblem&,
+                          const runtime::DeviceInfo&);
+bool supports_direct_weight(const ConvolutionProblem&,
+                            const runtime::DeviceInfo&);
+bool prefers_direct(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool prefers_direct_data(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool prefers_direct_weight(const ConvolutionProblem&,
+                           const runtime::DeviceInfo&);
+void direct_forward(const ConvolutionProblem&, const ConvolutionArguments&);
+void direct_backward_data(const ConvolutionProblem&,
+                          const ConvolutionArguments&);
+void direct_backward_weight(const ConvolutionProblem&,
+                            const ConvolutionArguments&);
+
 // Unit strides: the data gradient is the forward of a flipped weight.
 bool supports_flipped(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void flipped_backward_data(const ConvolutionProblem&,

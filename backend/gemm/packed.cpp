@@ -19,26 +19,24 @@ constexpr int64_t kRowsInPlace = 512;
 // spend up to 300 ns on one.
 constexpr int64_t kWorkOfItem = int64_t(1) << 19;
 constexpr int64_t kItemsOfCore = 64;
-// Rows of tiles that read a left operand where it lies before the next ones do.
-constexpr int64_t kRowTilesOfBlock = 8;
 
 bool is_compute_typed(const at::TensorBase& on) {
   return device_of(on).is_cpu() &&
          compute_type(on.scalar_type()) == on.scalar_type();
 }
 
-int64_t tiles_at_once(const runtime::DeviceInfo& device,
+}  // namespace
+
+int64_t tiles_at_once(const at::TensorBase& on,
                       int64_t tiles,
                       int64_t batch,
                       int64_t multiplications) {
   const int64_t wanted =
       ceil_div(kWorkOfItem, std::max<int64_t>(multiplications, 1));
-  const int64_t shared =
-      tiles * batch / (kItemsOfCore * int64_t(device.compute_units));
+  const int64_t cores = device_of(on).info().compute_units;
+  const int64_t shared = tiles * batch / (kItemsOfCore * cores);
   return std::clamp<int64_t>(std::min(wanted, shared), 1, tiles);
 }
-
-}  // namespace
 
 bool needs_long_index(std::initializer_list<at::TensorBase> tensors) {
   for (const at::TensorBase& tensor : tensors) {
@@ -180,11 +178,8 @@ void multiply(const at::TensorBase& on,
   };
   if (is_cpu) {
     const int64_t tiles = row_tiles * column_tiles;
-    const int64_t at_once =
-        tiles_at_once(device_of(on).info(),
-                      tiles,
-                      product.batch,
-                      left_width(on) * width * product.depth);
+    const int64_t at_once = tiles_at_once(
+        on, tiles, product.batch, left_width(on) * width * product.depth);
     run("gemm_cpu",
         {{"DTYPE", dtype_of(on)},
          {"LANES", 16},

@@ -72,6 +72,14 @@ struct Addend {
 int64_t left_width(const at::TensorBase& on);
 int64_t right_width(const at::TensorBase& on, int64_t columns);
 
+// Tiles that a work-item of a CPU computes, of `multiplications` each.
+int64_t tiles_at_once(const at::TensorBase& on,
+                      int64_t tiles,
+                      int64_t batch,
+                      int64_t multiplications);
+// Rows of tiles that read a left operand where it lies before the next ones do.
+constexpr int64_t kRowTilesOfBlock = 8;
+
 // True where reading a right operand of `columns` columns as it lies, for
 // `rows` rows of the product, saves more than panels would.
 bool is_right_in_place(const at::TensorBase& on, int64_t rows, int64_t columns);

@@ -22,6 +22,10 @@ CONVOLUTIONS = [
     (2, 6, 6, 6, 3, 2, 1, 1, (8, 16)),
     (2, 7, 5, 1, 1, 1, 0, 1, (6, 8)),
     (2, 6, 4, 2, 1, 1, 0, 1, (5, 3)),
+    (3, 3, 9, 1, 7, 2, 3, 1, (15, 12)),
+    (2, 50, 33, 1, 3, 2, 1, 1, (7, 8)),
+    (1, 48, 17, 1, 3, 1, 2, 2, (9, 5)),
+    (2, 32, 49, 1, 2, 3, 0, 1, (11, 8)),
 ]
 PRODUCTS = [(1, 1, 1), (3, 5, 7), (16, 33, 16), (17, 300, 4), (5, 9, 40), (33, 20, 35)]
 
@@ -34,7 +38,7 @@ def _settings_stay():
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize(
-    "solver", ["depthwise", "single_tap", "winograd", "flipped", "columns"]
+    "solver", ["depthwise", "single_tap", "winograd", "flipped", "direct", "columns"]
 )
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_convolution(device, case, solver, layout):

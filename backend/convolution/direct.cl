@@ -1,0 +1,205 @@
+// Convolution of an image whose channels follow each other in memory: a matrix
+// product whose left operand is the image as it lies, a pixel a row. Its right
+// operand is the weight, in panels (panels.clh) whose depth runs over taps and
+// within a tap over `run` elements of the image that follow each other.
+//
+// Output pixel o meets tap t at pixel o * step + origin + t * dilation of the
+// image; a data gradient of stride s is s * s such convolutions.
+
+#include "types.clh"
+#include "lanes.clh"
+#include "transpose_vectors.clh"
+#include "panels.clh"
+
+#ifndef SUM_BLOCK
+#define SUM_BLOCK 256
+#endif
+#define VECTORS (COLUMNS / LANES)
+
+#define STRIDES(name)                                                     \
+  const index_t name##_batch_stride, const index_t name##_d_stride,       \
+      const index_t name##_h_stride, const index_t name##_w_stride
+
+// One work-item: the tiles of ROWS pixels by COLUMNS output channels from
+// get_global_id(0) * tiles_at_once on. They come in blocks of
+// `row_tiles_of_block` rows of tiles; in one, those of the same channels follow
+// each other.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
+                CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, bias),
+                TENSOR(compute_t, out), const int rows, const int columns, const int run,
+                const int4 image_size, const int4 out_size, const int4 taps,
+                const int4 step, const int4 origin, const int4 dilation, STRIDES(image),
+                STRIDES(out), const index_t out_channel_stride, const int panel_taps,
+                const int first_tap, const int4 tap_step, const int has_bias,
+                const index_t bias_stride, const int tiles_at_once,
+                const int row_tiles_of_block) {
+  const int row_tiles = (rows + ROWS - 1) / ROWS;
+  const int column_tiles = (columns + COLUMNS - 1) / COLUMNS;
+  const int last_tile =
+      min(row_tiles * column_tiles, ((int)get_global_id(0) + 1) * tiles_at_once);
+
+  for (int tile = get_global_id(0) * tiles_at_once; tile < last_tile; ++tile) {
+    const int first_row_tile =
+        tile / (row_tiles_of_block * column_tiles) * row_tiles_of_block;
+    const int of_block = tile - first_row_tile * column_tiles;
+    const int block_rows = min(row_tiles_of_block, row_tiles - first_row_tile);
+    const int column_tile = of_block / block_rows;
+    const int row_tile = first_row_tile + of_block % block_rows;
+    // The last tile overlaps its neighbour.
+    const int first_row = min(row_tile * ROWS, rows - ROWS);
+    const int first_column = column_tile * COLUMNS;
+    const global compute_t *panel =
+        POINTER(panels) + (size_t)first_column * panel_taps * run;
+
+    int4 places[ROWS];  // of the image
+    index_t from[ROWS];
+    index_t to[ROWS];
+    int4 at;  // of the output
+    at.s2 = first_row % out_size.s2;
+    at.s1 = first_row / out_size.s2 % out_size.s1;
+    at.s0 = first_row / (out_size.s2 * out_size.s1) % out_size.s0;
+    at.s3 = first_row / (out_size.s2 * out_size.s1 * out_size.s0);
+    for (int i = 0; i < ROWS; ++i) {
+      const int4 place = at * step + origin;
+      places[i] = place;
+      from[i] = at.s3 * image_batch_stride + place.s0 * image_d_stride +
+                place.s1 * image_h_stride + place.s2 * image_w_stride;
+      to[i] = at.s3 * out_batch_stride + at.s0 * out_d_stride + at.s1 * out_h_stride +
+              at.s2 * out_w_stride;
+      if (++at.s2 == out_size.s2) {
+        at.s2 = 0;
+        if (++at.s1 == out_size.s1) {
+          at.s1 = 0;
+          if (++at.s0 == out_size.s0) {
+            at.s0 = 0;
+            ++at.s3;
+          }
+        }
+      }
+    }
+
+    VECTOR totals[ROWS][VECTORS];
+    VECTOR sums[ROWS][VECTORS];
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+      for (int j = 0; j < VECTORS; ++j) {
+        totals[i][j] = sums[i][j] = 0;
+      }
+    }
+    int summed = 0;
+    for (int d = 0; d < taps.s0; ++d) {
+      for (int h = 0; h < taps.s1; ++h) {
+        for (int w = 0; w < taps.s2; ++w) {
+          const global compute_t *pixel[ROWS];
+          const int4 tap = (int4)(d, h, w, 0) * dilation;
+          const index_t offset =
+              tap.s0 * image_d_stride + tap.s1 * image_h_stride + tap.s2 * image_w_stride;
+#pragma unroll
+          for (int i = 0; i < ROWS; ++i) {
+            const int4 place = places[i] + tap;
+            pixel[i] = (uint)place.s0 < (uint)image_size.s0 &&
+                               (uint)place.s1 < (uint)image_size.s1 &&
+                               (uint)place.s2 < (uint)image_size.s2
+                           ? POINTER(image) + (from[i] + offset)
+                           : POINTER(zeros);
+          }
+          const global compute_t *b =
+              panel + (size_t)(first_tap + d * tap_step.s0 + h * tap_step.s1 +
+                               w * tap_step.s2) * run * COLUMNS;
+          for (int c = 0; c < run;) {
+            const int end = min(run, c + SUM_BLOCK - summed);
+            summed += end - c;
+            for (; c < end; ++c) {
+              VECTOR line[VECTORS];
+#pragma unroll
+              for (int j = 0; j < VECTORS; ++j) {
+                line[j] = vload16(j, b);
+              }
+#pragma unroll
+              for (int i = 0; i < ROWS; ++i) {
+                const VECTOR factor = pixel[i][c];
+#pragma unroll
+                for (int j = 0; j < VECTORS; ++j) {
+                  sums[i][j] = fma(factor, line[j], sums[i][j]);
+                }
+              }
+              b += COLUMNS;
+            }
+            if (summed == SUM_BLOCK) {
+              summed = 0;
+#pragma unroll
+              for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+                for (int j = 0; j < VECTORS; ++j) {
+                  totals[i][j] += sums[i][j];
+                  sums[i][j] = 0;
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+
+#pragma unroll
+    for (int j = 0; j < VECTORS; ++j) {
+      const int column = first_column + j * LANES;
+      const int width = min(LANES, columns - column);
+      lanes_t added = 0;
+      if (has_bias && width > 0) {
+        added = load_lanes(POINTER(bias), column * bias_stride, bias_stride, width);
+      }
+#pragma unroll
+      for (int i = 0; i < ROWS; ++i) {
+        totals[i][j] += sums[i][j] + added;
+      }
+    }
+    const int width = min(COLUMNS, columns - first_column);
+    if (out_channel_stride == 1) {
+      if (width == COLUMNS) {
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+          for (int j = 0; j < VECTORS; ++j) {
+            stream_lanes(POINTER(out), to[i] + first_column + j * LANES, 1, LANES,
+                         totals[i][j]);
+          }
+        }
+        continue;
+      }
+      for (int i = 0; i < ROWS; ++i) {
+        for (int j = 0; j * LANES < width; ++j) {
+          store_lanes(POINTER(out), to[i] + first_column + j * LANES, 1,
+                      width - j * LANES, totals[i][j]);
+        }
+      }
+      continue;
+    }
+    // Pixels follow each other, not channels.
+    const int is_dense = to[ROWS - 1] - to[0] == ROWS - 1;
+    for (int j = 0; j * LANES < width; ++j) {
+      lanes_t turned[LANES];
+#pragma unroll
+      for (int i = 0; i < ROWS; ++i) {
+        turned[i] = totals[i][j];
+        turned[i + ROWS] = 0;
+      }
+      transpose(turned);
+      for (int l = 0; l < min(LANES, width - j * LANES); ++l) {
+        global compute_t *line =
+            POINTER(out) + (first_column + j * LANES + l) * out_channel_stride;
+        if (is_dense) {
+          vstore8(turned[l].lo, 0, line + to[0]);
+        } else {
+          compute_t lane[LANES];
+          vstore16(turned[l], 0, lane);
+          for (int i = 0; i < ROWS; ++i) {
+            line[to[i]] = lane[i];
+          }
+        }
+      }
+    }
+  }
+}

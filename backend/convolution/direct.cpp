@@ -1,0 +1,339 @@
+// Convolutions of images whose channels follow each other, without columns.
+#include "../../cpp/aten/factories.h"
+#include "../common/streamed.h"
+#include "chunks.h"
+#include "kernel_sources.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+namespace {
+
+// Images of fewer channels are copied with their borders, so that the taps of a
+// row follow each other too.
+constexpr int64_t kFewChannels = 16;
+// Pixels of images whose parts stay in a core's cache while a weight's gradient
+// sums them.
+constexpr int64_t kPixelsAtOnce = 4096;
+
+using Vector4 = std::array<int32_t, 4>;
+
+Vector4 vector4(const Spatial& spatial, int32_t last = 0) {
+  return {static_cast<int32_t>(spatial[0]),
+          static_cast<int32_t>(spatial[1]),
+          static_cast<int32_t>(spatial[2]),
+          last};
+}
+
+// out[o] = sum of taps t of panels[first_tap + t * tap_step] *
+// image[o * step + origin + t * dilation], in elements of `run`.
+struct DirectProduct {
+  Spatial taps;
+  Spatial step;
+  Spatial origin;
+  Spatial dilation;
+  int64_t run;
+  int64_t panel_taps;
+  int64_t first_tap;
+  Spatial tap_step;
+};
+
+void multiply_directly(const Tensor& image,
+                       const Tensor& panels,
+                       const Tensor& bias,
+                       const Tensor& out,
+                       const DirectProduct& product) {
+  const int64_t rows = out.size(0) * out.size(2) * out.size(3) * out.size(4);
+  const int64_t columns = out.size(1);
+  const int64_t row_tiles = ceil_div(rows, left_width(out));
+  const int64_t width = right_width(out, columns);
+  const int64_t tiles = row_tiles * ceil_div(columns, width);
+  const int64_t at_once =
+      tiles_at_once(out,
+                    tiles,
+                    1,
+                    left_width(out) * width * product.run * product.panel_taps);
+  const Tensor zeros = at::zeros({product.run}, image.options());
+  const Spatial image_size{image.size(2), image.size(3), image.size(4)};
+  const Spatial out_size{out.size(2), out.size(3), out.size(4)};
+  const auto stride = [](int64_t value) {
+    return index_argument(value, false);
+  };
+  launch(
+      out,
+      sources::direct,
+      "direct_cpu",
+      {{"DTYPE", dtype_of(out)},
+       {"LANES", 16},
+       {"ROWS", left_width(out)},
+       {"COLUMNS", width},
+       {"STREAM",
+        is_streamed(aten::device_of(out), out.scalar_type(), rows * columns)}},
+      range(ceil_div(tiles, at_once), 1, 1, 1),
+      arg(image),
+      arg(zeros),
+      arg(panels),
+      bias.defined() ? arg(bias) : arg(zeros),
+      arg(out),
+      static_cast<int32_t>(rows),
+      static_cast<int32_t>(columns),
+      static_cast<int32_t>(product.run),
+      vector4(image_size),
+      vector4(out_size),
+      vector4(product.taps, 1),
+      vector4(product.step),
+      vector4(product.origin),
+      vector4(product.dilation),
+      stride(image.stride(0)),
+      stride(image.stride(2)),
+      stride(image.stride(3)),
+      stride(image.stride(4)),
+      stride(out.stride(0)),
+      stride(out.stride(2)),
+      stride(out.stride(3)),
+      stride(out.stride(4)),
+      stride(out.stride(1)),
+      static_cast<int32_t>(product.panel_taps),
+      static_cast<int32_t>(product.first_tap),
+      vector4(product.tap_step),
+      static_cast<int32_t>(bias.defined()),
+      stride(bias.defined() ? bias.stride(0) : 0),
+      static_cast<int32_t>(at_once),
+      static_cast<int32_t>(std::min(row_tiles, kRowTilesOfBlock)));
+}
+
+// Panels of the weight whose rows are its dimension `row`, tap by tap.
+Tensor pack_taps(const ConvolutionProblem& p, const Tensor& weight, int row) {
+  const Tensor taps = with_pixel_stride(weight);
+  const int depth = 1 - row;
+  return pack(taps,
+              {arg(taps),
+               level(taps.size(row), taps.stride(row)),
+               {taps.size(depth), taps.stride(4), taps.stride(depth)},
+               0},
+              1,
+              taps.size(row),
+              p.taps() * taps.size(depth),
+              right_width(weight, taps.size(row)),
+              false);
+}
+
+bool has_few_channels(const ConvolutionProblem& p) {
+  return p.channels < kFewChannels && p.dilation[2] == 1;
+}
+
+// Taps whose row is a long run although channels are few.
+bool has_long_rows(const ConvolutionProblem& p) {
+  return has_few_channels(p) && p.kernel[2] >= 7;
+}
+
+// The image between its zeros, channels last.
+Tensor with_borders(const ConvolutionProblem& p, const Tensor& image) {
+  std::vector<int64_t> sizes = image.sizes().vec();
+  bool has_borders = false;
+  for (size_t d = 0; d < p.padding.size(); ++d) {
+    sizes[d + 2] += 2 * p.padding[d];
+    has_borders = has_borders || p.padding[d] > 0;
+  }
+  // Vectors that begin in the last pixel end behind it.
+  std::vector<int64_t> strides = c10::get_channels_last_strides_3d(sizes);
+  const int64_t elements = c10::multiply_integers(sizes);
+  const Tensor room = at::empty({elements + 16}, image.options());
+  const Tensor bordered = room.as_strided(sizes, strides);
+  Tensor inner = bordered;
+  for (size_t d = 0; d < p.padding.size(); ++d) {
+    inner = inner.narrow(d + 2, p.padding[d], image.size(d + 2));
+  }
+  if (has_borders) {
+    room.zero_();
+  }
+  inner.copy_(image);
+  return bordered;
+}
+
+Tensor with_channels_last(const Tensor& image) {
+  return image.stride(1) == 1
+             ? image
+             : image.contiguous(at::MemoryFormat::ChannelsLast3d);
+}
+
+}  // namespace
+
+bool supports_direct(const ConvolutionProblem& p,
+                     const runtime::DeviceInfo& device) {
+  return device.device_class == runtime::DeviceClass::kCpu &&
+         compute_type(p.dtype) == p.dtype && p.groups == 1 && !p.is_large &&
+         p.images * p.pixels() >= 8;
+}
+
+// Elsewhere the image is copied: that pays for several taps of long runs.
+bool prefers_direct(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+  return p.is_channels_last ||
+         (p.taps() > 1 && (p.channels >= kFewChannels || has_long_rows(p)));
+}
+
+void direct_forward(const ConvolutionProblem& p,
+                    const ConvolutionArguments& a) {
+  const int64_t rows = p.kernel[1] * p.kernel[2];
+  const int64_t direction = a.reverses_taps ? -1 : 1;
+  DirectProduct product{
+      .taps = p.kernel,
+      .step = p.stride,
+      .origin = {-p.padding[0], -p.padding[1], -p.padding[2]},
+      .dilation = p.dilation,
+      .run = p.channels,
+      .panel_taps = p.taps(),
+      .first_tap = a.reverses_taps ? p.taps() - 1 : 0,
+      .tap_step = {direction * rows, direction * p.kernel[2], direction}};
+  Tensor image = with_channels_last(a.input);
+  if (has_few_channels(p) && !a.reverses_taps) {
+    image = with_borders(p, a.input);
+    product.origin = {0, 0, 0};
+    product.run *= p.kernel[2];
+    product.taps[2] = 1;
+    product.panel_taps /= p.kernel[2];
+    product.tap_step = {p.kernel[1], 1, 0};
+  }
+  multiply_directly(
+      image, pack_taps(p, a.weight, 0), a.bias, a.output, product);
+}
+
+bool supports_direct_data(const ConvolutionProblem& p,
+                          const runtime::DeviceInfo& device) {
+  int64_t rows = p.images;  // of the smallest class
+  for (size_t d = 0; d < p.stride.size(); ++d) {
+    rows *= p.input[d] / p.stride[d];
+  }
+  return device.device_class == runtime::DeviceClass::kCpu &&
+         compute_type(p.dtype) == p.dtype && p.groups == 1 && !p.is_large &&
+         p.dilation == Spatial{1, 1, 1} && rows >= 8;
+}
+
+bool prefers_direct_data(const ConvolutionProblem& p,
+                         const runtime::DeviceInfo&) {
+  return p.is_channels_last;
+}
+
+// Input pixels of one remainder by the stride meet the same taps, at output
+// pixels that follow each other.
+void direct_backward_data(const ConvolutionProblem& p,
+                          const ConvolutionArguments& a) {
+  const Tensor grad = with_channels_last(a.output);
+  const Tensor panels = pack_taps(p, a.weight, 1);
+  const Spatial tap_size{p.kernel[1] * p.kernel[2], p.kernel[2], 1};
+  const int64_t classes = p.stride[0] * p.stride[1] * p.stride[2];
+  for (int64_t index = 0; index < classes; ++index) {
+    DirectProduct product{.step = {1, 1, 1},
+                          .dilation = {1, 1, 1},
+                          .run = p.out_channels,
+                          .panel_taps = p.taps(),
+                          .first_tap = 0};
+    Tensor image = a.input;
+    int64_t rest = index;
+    for (size_t d = 0; d < p.stride.size(); ++d) {
+      const int64_t stride = p.stride[d];
+      const int64_t remainder = rest % stride;
+      rest /= stride;
+      const int64_t first = (remainder + p.padding[d]) % stride;
+      const int64_t taps =
+          ceil_div(std::max<int64_t>(p.kernel[d] - first, 0), stride);
+      product.taps[d] = taps;
+      product.origin[d] = (remainder + p.padding[d]) / stride - (taps - 1);
+      product.first_tap += (first + stride * (taps - 1)) * tap_size[d];
+      product.tap_step[d] = -stride * tap_size[d];
+      image = image.slice(d + 2, remainder, std::nullopt, stride);
+    }
+    multiply_directly(grad, panels, Tensor(), image, product);
+  }
+}
+
+// Vectors of the image are read whole: of at least a tile's elements, or of
+// ones with borders, behind which there is room.
+bool supports_direct_weight(const ConvolutionProblem& p,
+                            const runtime::DeviceInfo& device) {
+  return supports_direct(p, device) &&
+         (p.channels >= 48 || p.channels == 32 || p.channels == 16 ||
+          has_few_channels(p));
+}
+
+// Each eight output channels read the image again, pixel by pixel: many are
+// better served by columns.
+bool prefers_direct_weight(const ConvolutionProblem& p,
+                           const runtime::DeviceInfo&) {
+  return p.is_channels_last ? p.out_channels <= 192 : has_long_rows(p);
+}
+
+void direct_backward_weight(const ConvolutionProblem& p,
+                            const ConvolutionArguments& a) {
+  const bool has_few = has_few_channels(p);
+  const Tensor all_images =
+      has_few ? with_borders(p, a.input) : with_channels_last(a.input);
+  const int64_t merged = has_few ? p.kernel[2] : 1;
+  const int64_t run = p.channels * merged;
+  Spatial kernel = p.kernel;
+  kernel[2] /= merged;
+  const auto add_chunk = [&](const Chunk& chunk) {
+    const Tensor& grad = chunk.output;
+    const Tensor& image = chunk.input;
+    const int64_t width =
+        std::min(ceil_div(run, 16) * 16, right_width(grad, run));
+    const int64_t pixels = chunk.problem.images * p.pixels();
+    const Tensor panels = pack(grad,
+                               {arg(grad),
+                                level(p.out_channels, grad.stride(1)),
+                                pixels_of(p, grad),
+                                0},
+                               1,
+                               p.out_channels,
+                               pixels,
+                               left_width(grad),
+                               false);
+    const auto stride = [](int64_t value) {
+      return index_argument(value, false);
+    };
+    launch(grad,
+           sources::direct_weight,
+           "direct_weight_cpu",
+           {{"DTYPE", dtype_of(grad)},
+            {"LANES", 16},
+            {"ROWS", left_width(grad)},
+            {"COLUMNS", width}},
+           range(ceil_div(p.out_channels, left_width(grad)),
+                 p.taps() / merged * ceil_div(run, width),
+                 1,
+                 1),
+           arg(panels),
+           arg(image),
+           arg(a.weight),
+           static_cast<int32_t>(p.out_channels),
+           static_cast<int32_t>(run),
+           static_cast<int32_t>(chunk.problem.images),
+           vector4({image.size(2), image.size(3), image.size(4)}),
+           vector4(p.output),
+           vector4(kernel),
+           vector4(p.stride),
+           vector4(has_few ? Spatial{0, 0, 0} : p.padding),
+           vector4(p.dilation),
+           stride(image.stride(0)),
+           stride(image.stride(2)),
+           stride(image.stride(3)),
+           stride(image.stride(4)),
+           static_cast<int32_t>(p.channels),
+           stride(a.weight.stride(0)),
+           stride(a.weight.stride(1)),
+           stride(a.weight.stride(4)),
+           static_cast<int32_t>(!chunk.is_first));
+  };
+  for_each_chunk(p,
+                 all_images,
+                 with_pixel_stride(a.output),
+                 std::max<int64_t>(kPixelsAtOnce / p.pixels(), 1),
+                 add_chunk);
+}
+
+}  // namespace torch_opencl::ops
