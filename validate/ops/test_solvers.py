@@ -57,6 +57,18 @@ def test_convolution(device, case, solver, layout):
     )
 
 
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_direct_in_other_dimensions(device, dimensions, is_transposed):
+    size = {1: (19,), 3: (5, 7, 6)}[dimensions]
+    name = f"conv{'_transpose' if is_transposed else ''}{dimensions}d"
+    channels, outputs = (17, 50) if is_transposed else (50, 17)
+    weight = torch.randn(17, 50, *[3] * dimensions)
+    inputs = [torch.randn(2, channels, *size), weight, torch.randn(outputs)]
+    torch.backends.opencl.solver = "direct"
+    check(lambda *t: getattr(F, name)(*t, stride=2, padding=1), inputs, device)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("solver", ["skinny", "packed", "strided"])
 @pytest.mark.parametrize("shape", PRODUCTS)
