@@ -194,6 +194,16 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short_backwar
 }
 #undef SHORT
 
+// Elements of a row ahead of the first that vectors past the caches may begin at.
+inline int before_line(const global out_t *p, int size) {
+#ifdef STREAMS
+  const size_t line = sizeof(lanes_t);
+  return min(size, (int)((line - (ulong)p % line) % line / sizeof(out_t)));
+#else
+  return 0;
+#endif
+}
+
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
     FORWARD_PARAMETERS) {
   const index_t id = (index_t)get_global_id(0);
@@ -220,10 +230,16 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
   const compute_t normaliser = NORMALISER(sum + rest);
 
   global out_t *y = POINTER(out) + row.offset[0];
-  for (int i = 0; i < whole; i += LANES)
-    store_lanes(
-        y, i, 1, LANES, FORWARD(load_lanes(x, i, 1, LANES) - largest, normaliser));
-  for (int i = whole; i < size; ++i)
+  const int head = before_line(y, size);
+  const int end = head + (size - head) / LANES * LANES;
+  for (int i = 0; i < head; ++i)
+    STORE_OUT(y, i, FORWARD(LOAD(x, i) - largest, normaliser));
+  for (int i = head; i < end; i += LANES) {
+    const lanes_t value =
+        FORWARD(CONCAT(load_lanes_, DTYPE)(x + i) - largest, normaliser);
+    stream_whole_lanes(y + i, value);
+  }
+  for (int i = end; i < size; ++i)
     STORE_OUT(y, i, FORWARD(LOAD(x, i) - largest, normaliser));
 }
 
@@ -248,13 +264,16 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_b
   sum += rest;
 
   global out_t *result = POINTER(grad_input) + row.offset[0];
-  for (int i = 0; i < whole; i += LANES)
-    store_lanes(result,
-                i,
-                1,
-                LANES,
-                BACKWARD(load_lanes(grad, i, 1, LANES), load_lanes(y, i, 1, LANES), sum));
-  for (int i = whole; i < size; ++i)
+  const int head = before_line(result, size);
+  const int end = head + (size - head) / LANES * LANES;
+  for (int i = 0; i < head; ++i)
+    STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
+  for (int i = head; i < end; i += LANES) {
+    const lanes_t value = BACKWARD(CONCAT(load_lanes_, DTYPE)(grad + i),
+                                   CONCAT(load_lanes_, DTYPE)(y + i), sum);
+    stream_whole_lanes(result + i, value);
+  }
+  for (int i = end; i < size; ++i)
     STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
 }
 

@@ -141,6 +141,6 @@ def test_rows_side_by_side(device, size, inner):
         check(call, [x[:, :, ::2]], device)
 
 
-def test_large_rows_side_by_side(device):
-    x = torch.randn(1, 2, 4 << 20)
-    check(lambda x: x.softmax(1), [x], device)
+@pytest.mark.parametrize("size,dim", [((1, 2, 4 << 20), 1), ((8390, 1001), 1)])
+def test_results_past_the_caches(device, size, dim):
+    check(lambda x: x.softmax(dim), [torch.randn(size)], device)
