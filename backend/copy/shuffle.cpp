@@ -1,5 +1,7 @@
 // pixel_shuffle, pixel_unshuffle and channel_shuffle: one copy between two
-// views, which keeps the memory format.
+// views, which keeps the memory format, or shuffle_pixels.
+#include "shuffle_pixels.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/native/PixelShuffle.h>
 #include <ATen/ops/empty.h>
@@ -22,6 +24,9 @@ Tensor pixel_shuffle(const Tensor& self, int64_t factor) {
   sizes[channel + 1] *= factor;
   sizes[channel + 2] *= factor;
   Tensor out = empty_for(self, sizes);
+  if (shuffle_pixels(self, out, factor, true)) {
+    return out;
+  }
   const Tensor parts =
       self.unflatten(channel, {sizes[channel], factor, factor});
   // (channel, row, column, height, width) -> (channel, height, row, width,
@@ -40,6 +45,9 @@ Tensor pixel_unshuffle(const Tensor& self, int64_t factor) {
   sizes[channel + 1] /= factor;
   sizes[channel + 2] /= factor;
   Tensor out = empty_for(self, sizes);
+  if (shuffle_pixels(out, self, factor, false)) {
+    return out;
+  }
   const Tensor parts = self.unflatten(-1, {out.size(-1), factor})
                            .unflatten(-3, {out.size(-2), factor});
   out.unflatten(channel, {self.size(channel), factor, factor})

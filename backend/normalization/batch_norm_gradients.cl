@@ -64,8 +64,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
     const index_t grad_offset = pixel_offset(&rows, 2, pixel);
     const index_t whole = length / LANES * LANES;
     for (index_t i = 0; i < whole; i += LANES) {
-      const lanes_t g = load_lanes(grad, grad_offset + i * grad_step, grad_step, LANES);
-      const lanes_t d = load_lanes(x, x_offset + i * x_step, x_step, LANES) - mean;
+      const lanes_t g = LOAD_PIXELS(grad, grad_offset + i * grad_step, grad_step);
+      const lanes_t d = LOAD_PIXELS(x, x_offset + i * x_step, x_step) - mean;
       KAHAN_ADD(lanes_t, sum_lanes, sum_lost, g)
       KAHAN_ADD(lanes_t, product_lanes, product_lost, g * d)
     }

@@ -42,6 +42,10 @@ class Problem {
     across_ = channels() > 1 && rows_.row_stride(1) == 1 &&
               (rows_.inner_stride(1) != 1 || rows_.inner_size() == 1);
     lines_ = cpu_ && across_;
+    dense_ = cpu_ && !across_;
+    for (int t = 0; t < static_cast<int>(tensors.size()); ++t) {
+      dense_ = dense_ && rows_.inner_stride(t) == 1;
+    }
     split();
   }
 
@@ -76,6 +80,7 @@ class Problem {
              {{"DTYPE", dtype_of(input_)},
               {"ACROSS", across_},
               {"LANES", lanes()},
+              {"DENSE", dense_},
               {"INDEX64", sizeof(Index) == 8},
               {"WG_SIZE", work_group}},
              range(groups ? jobs_ * work_group : jobs_, work_group),
@@ -120,6 +125,7 @@ class Problem {
               {"PARAM_DTYPE", dtype_of(param_type)},
               {"ACROSS", across_},
               {"LANES", lanes()},
+              {"DENSE", dense_},
               {"STEPS", steps},
               {"TRAIN", train},
               {"STREAM", streams()},
@@ -224,6 +230,7 @@ class Problem {
   bool cpu_;
   bool across_ = false;
   bool lines_ = false;  // batch_norm_lines.cl
+  bool dense_ = false;  // a channel's lanes lie side by side, on a CPU
   int64_t chunk_ = 0;
   int64_t chunks_ = 0;
   int64_t jobs_ = 0;

@@ -65,7 +65,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
     const index_t offset = pixel_offset(&rows, 1, pixel);
     const index_t whole = length / LANES * LANES;
     for (index_t i = 0; i < whole; i += LANES)
-      sum_lanes += load_lanes(x, offset + i * step, step, LANES);
+      sum_lanes += LOAD_PIXELS(x, offset + i * step, step);
     for (index_t i = whole; i < length; ++i) sum += LOAD(x, offset + i * step);
   }
   const compute_t mean = (sum + LANES_SUM(sum_lanes)) * scale;
@@ -79,7 +79,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
     const index_t offset = pixel_offset(&rows, 1, pixel);
     const index_t whole = length / LANES * LANES;
     for (index_t i = 0; i < whole; i += LANES) {
-      const lanes_t d = load_lanes(x, offset + i * step, step, LANES) - mean;
+      const lanes_t d = LOAD_PIXELS(x, offset + i * step, step) - mean;
       KAHAN_ADD(lanes_t, residual_lanes, lost_lanes, d)
       square_lanes += d * d;
     }

@@ -14,9 +14,15 @@
 
 typedef struct {
   int channel;
-  int count;      // lanes inside the tensor, of the last step
-  index_t first;  // pixel
+  int count;  // lanes inside the tensor
   index_t steps;
+#if ACROSS
+  index_t first;  // pixel
+#else
+  index_t run;  // of innermost pixels
+  int start;    // in the run
+  int last;     // where the last step begins, from `start`
+#endif
 } job_t;
 
 inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
@@ -30,28 +36,45 @@ inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
 #else
   const int blocks = (rows->sizes[0] + STEPS * LANES - 1) / (STEPS * LANES);
   const index_t outer = id / blocks;
-  const int start = (int)(id - outer * blocks) * (STEPS * LANES);
-  job.channel = (int)(outer % rows->row_size);
-  job.first = outer / rows->row_size * rows->sizes[0] + start;
-  const int left = min(STEPS * LANES, rows->sizes[0] - start);
+  job.start = (int)(id - outer * blocks) * (STEPS * LANES);
+  job.run = outer / rows->row_size;
+  job.channel = (int)(outer - job.run * rows->row_size);
+  const int left = min(STEPS * LANES, rows->sizes[0] - job.start);
   job.steps = (left + LANES - 1) / LANES;
-  job.count = left - (int)(job.steps - 1) * LANES;
+  job.count = min(left, LANES);
+  job.last = left - job.count;
 #endif
   return job;
 }
 
 // Steps along a tensor: the offset of the first, from it to the next, between
-// lanes. ACROSS, pixels of a job may lie in several runs.
+// lanes. ACROSS, pixels of a job may lie in several runs; otherwise the last step
+// makes some elements again rather than fewer.
 #if ACROSS
 #define OFFSET(t, base, step) pixel_offset(&rows, t, job.first + (step))
 #define LANE_STRIDE(t) rows.row_strides[t]
-#define COUNT(step) job.count
+#define BASE(t) 0
 #else
-#define OFFSET(t, base, step) (base + (step) * LANES * rows.strides[t][0])
+#define OFFSET(t, base, step) \
+  (base + min((int)(step) * LANES, job.last) * rows.strides[t][0])
 #define LANE_STRIDE(t) rows.strides[t][0]
-#define COUNT(step) ((step) + 1 < job.steps ? LANES : job.count)
+#define BASE(t) (run_offset(&rows, t, job.run) + job.start * rows.strides[t][0])
 #endif
-#define BASE(t) pixel_offset(&rows, t, job.first)
+
+#define LOAD_PART(p, t, base) \
+  load_lanes(p, OFFSET(t, base, step), LANE_STRIDE(t), job.count)
+#define STORE_PART(p, base, value) \
+  stream_lanes(p, OFFSET(0, base, step), LANE_STRIDE(0), job.count, value)
+#if DENSE
+#define IS_WHOLE (job.count == LANES)
+#define AT(base) (base + min((int)step * LANES, job.last))
+#define LOAD_WHOLE(p, t, base) LOAD_PIXELS(p, AT(base), 1)
+#define STORE_WHOLE(p, base, value) stream_whole_lanes(p + AT(base), value)
+#else
+#define IS_WHOLE 0
+#define LOAD_WHOLE LOAD_PART
+#define STORE_WHOLE STORE_PART
+#endif
 
 // A work-item takes `tile` jobs.
 #define FOR_EACH_JOB                                                          \
@@ -81,17 +104,18 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     global storage_t *y = POINTER(out) + c * rows.row_strides[0];
     const index_t x_base = BASE(1);
     const index_t y_base = BASE(0);
-    for (index_t step = 0; step < job.steps; ++step) {
-      const lanes_t value =
-          load_lanes(x, OFFSET(1, x_base, step), LANE_STRIDE(1), COUNT(step));
-      stream_lanes(y,
-                  OFFSET(0, y_base, step),
-                  LANE_STRIDE(0),
-                  COUNT(step),
-                  (value - center) * scale + shift);
-    }
+#define TRANSFORM(LOAD_STEP, STORE_STEP)                                          \
+  for (index_t step = 0; step < job.steps; ++step) {                              \
+    const lanes_t value = (LOAD_STEP(x, 1, x_base) - center) * scale + shift;      \
+    STORE_STEP(y, y_base, value);                                                 \
+  }
+    if (IS_WHOLE)
+      TRANSFORM(LOAD_WHOLE, STORE_WHOLE)
+    else
+      TRANSFORM(LOAD_PART, STORE_PART)
   }
 }
+#undef TRANSFORM
 
 // grad_input: scaled grad_output less what changes with the statistics, which
 // evaluation has not.
@@ -124,21 +148,23 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     global storage_t *result = POINTER(grad_input) + c * rows.row_strides[0];
     const index_t grad_base = BASE(2);
     const index_t result_base = BASE(0);
-    for (index_t step = 0; step < job.steps; ++step) {
-      lanes_t value =
-          load_lanes(grad, OFFSET(2, grad_base, step), LANE_STRIDE(2), COUNT(step));
 #if TRAIN
-      const lanes_t input =
-          load_lanes(x, OFFSET(1, x_base, step), LANE_STRIDE(1), COUNT(step));
-      value = value * scale - shift - (input - center) * slope;
+#define TRANSFORM(LOAD_STEP, STORE_STEP)                                         \
+  for (index_t step = 0; step < job.steps; ++step) {                             \
+    const lanes_t value = LOAD_STEP(grad, 2, grad_base) * scale - shift -        \
+                          (LOAD_STEP(x, 1, x_base) - center) * slope;            \
+    STORE_STEP(result, result_base, value);                                      \
+  }
 #else
-      value = value * scale;
+#define TRANSFORM(LOAD_STEP, STORE_STEP)                                         \
+  for (index_t step = 0; step < job.steps; ++step) {                             \
+    const lanes_t value = LOAD_STEP(grad, 2, grad_base) * scale;                 \
+    STORE_STEP(result, result_base, value);                                      \
+  }
 #endif
-      stream_lanes(result,
-                  OFFSET(0, result_base, step),
-                  LANE_STRIDE(0),
-                  COUNT(step),
-                  value);
-    }
+    if (IS_WHOLE)
+      TRANSFORM(LOAD_WHOLE, STORE_WHOLE)
+    else
+      TRANSFORM(LOAD_PART, STORE_PART)
   }
 }

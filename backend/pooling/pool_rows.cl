@@ -68,6 +68,23 @@ inline line_t line_of(const geometry_t *g, index_t row) {
 
 #if CHANNELS_LAST
 
+// Runs `body` for the taps of a window, `at` a pixel of the image and `here` in
+// its plane.
+#define FOR_EACH_TAP(body)                                            \
+  for (int d = line.d_begin; d < line.d_end; d += g->dilation[0])     \
+    for (int h = line.h_begin; h < line.h_end; h += g->dilation[1])   \
+      for (int w = w_begin; w < w_end; w += g->dilation[2]) {         \
+        const index_t at = pixel_offset(g->image_strides, d, h, w);   \
+        const index_t here = plane_position(g, d, h, w);              \
+        body                                                          \
+      }
+
+#define TAKE_BEST(loaded)                                  \
+  const lanes_t value = loaded;                            \
+  const where_t better = (value > best) | (value != value); \
+  best = select(best, value, better);                      \
+  where = select(where, (where_t)here, better);
+
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
     const geometry_t geometry,
     TENSOR(storage_t, out),
@@ -78,33 +95,32 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
     const global storage_t *image = POINTER(self) + line.image;
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
     global long *chosen = POINTER(indices) + LINE_OFFSET(g->indices_strides);
+    const int dense = g->image_strides[1] == 1 && g->pooled_strides[1] == 1 &&
+                      g->indices_strides[1] == 1;
     for (int width = 0; width < g->pooled[2]; ++width) {
       const int w_begin = window_begin(g, 2, width);
       const int w_end = window_end(g, 2, width);
-      for (int c = 0; c < line.end_channel - line.channel; c += LANES) {
-        const int count = min(LANES, line.end_channel - line.channel - c);
-        where_t where = (where_t)plane_position(g, line.d_begin, line.h_begin, w_begin);
+      const where_t origin =
+          (where_t)plane_position(g, line.d_begin, line.h_begin, w_begin);
+      const index_t y_at = width * g->pooled_strides[4];
+      const index_t chosen_at = width * g->indices_strides[4];
+      const int channels = line.end_channel - line.channel;
+      for (int c = 0; c < channels; c += LANES) {
+        const int count = min(LANES, channels - c);
         lanes_t best = (lanes_t)LOWEST;
-        for (int d = line.d_begin; d < line.d_end; d += g->dilation[0])
-          for (int h = line.h_begin; h < line.h_end; h += g->dilation[1]) {
-            const index_t start = pixel_offset(g->image_strides, d, h, 0) +
-                                  c * g->image_strides[1];
-            for (int w = w_begin; w < w_end; w += g->dilation[2]) {
-              const lanes_t value = load_lanes(
-                  image, start + w * g->image_strides[4], g->image_strides[1], count);
-              const where_t here = (where_t)plane_position(g, d, h, w);
-              const where_t better = (value > best) | (value != value);
-              best = select(best, value, better);
-              where = select(where, here, better);
-            }
-          }
-        store_lanes(y,
-                    width * g->pooled_strides[4] + c * g->pooled_strides[1],
-                    g->pooled_strides[1],
-                    count,
-                    best);
+        where_t where = origin;
+        if (dense && count == LANES) {
+          FOR_EACH_TAP(TAKE_BEST(CONCAT(load_lanes_, DTYPE)(image + at + c)))
+          CONCAT(store_lanes_, DTYPE)(y + y_at + c, best);
+          vstore16(convert_long16(where), 0, chosen + chosen_at + c);
+          continue;
+        }
+        const index_t stride = g->image_strides[1];
+        FOR_EACH_TAP(TAKE_BEST(load_lanes(image, at + c * stride, stride, count)))
+        store_lanes(
+            y, y_at + c * g->pooled_strides[1], g->pooled_strides[1], count, best);
         store_indices(chosen,
-                      width * g->indices_strides[4] + c * g->indices_strides[1],
+                      chosen_at + c * g->indices_strides[1],
                       g->indices_strides[1],
                       count,
                       where);
@@ -122,6 +138,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
     const line_t line = line_of(g, row);
     const global storage_t *image = POINTER(self) + line.image;
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
+    const int dense = g->image_strides[1] == 1 && g->pooled_strides[1] == 1;
     const long counted_plane =
         (long)counted(g, 0, line.depth) * counted(g, 1, line.height);
     for (int width = 0; width < g->pooled[2]; ++width) {
@@ -133,22 +150,19 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
       const int empty = line.d_begin >= line.d_end || line.h_begin >= line.h_end ||
                         w_begin >= w_end;
       const compute_t by = (compute_t)(empty ? 1 : divisor);
-      for (int c = 0; c < line.end_channel - line.channel; c += LANES) {
-        const int count = min(LANES, line.end_channel - line.channel - c);
+      const index_t y_at = width * g->pooled_strides[4];
+      const int channels = line.end_channel - line.channel;
+      for (int c = 0; c < channels; c += LANES) {
+        const int count = min(LANES, channels - c);
         lanes_t sum = 0;
-        for (int d = line.d_begin; d < line.d_end; ++d)
-          for (int h = line.h_begin; h < line.h_end; ++h) {
-            const index_t start = pixel_offset(g->image_strides, d, h, 0) +
-                                  c * g->image_strides[1];
-            for (int w = w_begin; w < w_end; ++w)
-              sum += load_lanes(
-                  image, start + w * g->image_strides[4], g->image_strides[1], count);
-          }
-        store_lanes(y,
-                    width * g->pooled_strides[4] + c * g->pooled_strides[1],
-                    g->pooled_strides[1],
-                    count,
-                    sum / by);
+        if (dense && count == LANES) {
+          FOR_EACH_TAP(sum += CONCAT(load_lanes_, DTYPE)(image + at + c);)
+          CONCAT(store_lanes_, DTYPE)(y + y_at + c, sum / by);
+          continue;
+        }
+        const index_t stride = g->image_strides[1];
+        FOR_EACH_TAP(sum += load_lanes(image, at + c * stride, stride, count);)
+        store_lanes(y, y_at + c * g->pooled_strides[1], g->pooled_strides[1], count, sum / by);
       }
     }
   }

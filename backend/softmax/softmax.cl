@@ -3,6 +3,8 @@
 // `along`: rows are contiguous, a work-item makes one, 16 elements at a time.
 // `across`: a work-item makes LANES neighbouring rows, one element of each at a
 //   time; any strides.
+// `short`: as `across`, COLUMNS times as many rows of at most KEPT elements, which
+//   are read once: where they are a power of two apart, caches cannot hold them.
 // `group`: rows are contiguous, a work-group makes one.
 //
 // The row's maximum is subtracted, found in a pass of its own, so a row of -inf
@@ -100,6 +102,108 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across_
 
 #if LANES > 1
 
+#ifndef KEPT
+#define KEPT 64
+#endif
+#define COLUMNS 4  // vectors
+
+#define PLACE(t, i) ((i) * rows.row_strides[t] + v * LANES * rows.strides[t][0])
+#define LOAD_PART(p, t, i) \
+  load_lanes(p, PLACE(t, i), rows.strides[t][0], row.lanes - v * LANES)
+#define STORE_PART(p, i, value) \
+  store_lanes(p, PLACE(0, i), rows.strides[0][0], row.lanes - v * LANES, value)
+// Of neighbouring whole vectors: Intel's compiler makes scalars of the above.
+#define LOAD_WHOLE(p, t, i) \
+  CONCAT(load_lanes_, DTYPE)(p + ((i) * rows.row_strides[t] + v * LANES))
+#define STORE_WHOLE(p, i, value) \
+  stream_whole_lanes(p + ((i) * rows.row_strides[0] + v * LANES), value)
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short(
+    FORWARD_PARAMETERS) {
+  const row_t row = row_of((index_t)get_global_id(0), &rows, COLUMNS * LANES);
+  const global storage_t *x = POINTER(self) + row.offset[1];
+  global out_t *y = POINTER(out) + row.offset[0];
+  lanes_t kept[KEPT][COLUMNS];
+#define SHORT(columns, LOAD_COLUMN, STORE_COLUMN)                              \
+  {                                                                            \
+    lanes_t largest[COLUMNS];                                                  \
+    lanes_t sum[COLUMNS];                                                      \
+    for (int v = 0; v < columns; ++v) {                                        \
+      largest[v] = (lanes_t)-INFINITY;                                         \
+      sum[v] = 0;                                                              \
+    }                                                                          \
+    for (int i = 0; i < rows.row_size; ++i)                                    \
+      for (int v = 0; v < columns; ++v) {                                      \
+        const lanes_t value = LOAD_COLUMN(x, 1, i);                            \
+        kept[i][v] = value;                                                    \
+        largest[v] = fmax(largest[v], value);                                  \
+      }                                                                        \
+    for (int i = 0; i < rows.row_size; ++i)                                    \
+      for (int v = 0; v < columns; ++v) {                                      \
+        const lanes_t less = kept[i][v] - largest[v];                          \
+        const lanes_t power = exp(less);                                       \
+        kept[i][v] = LOG ? less : power;                                       \
+        sum[v] += power;                                                       \
+      }                                                                        \
+    for (int v = 0; v < columns; ++v) sum[v] = NORMALISER(sum[v]);             \
+    for (int i = 0; i < rows.row_size; ++i)                                    \
+      for (int v = 0; v < columns; ++v) {                                      \
+        const lanes_t value = LOG ? kept[i][v] - sum[v] : kept[i][v] / sum[v]; \
+        STORE_COLUMN(y, i, value);                                             \
+      }                                                                        \
+  }
+  if (row.lanes == COLUMNS * LANES && rows.strides[0][0] == 1 &&
+      rows.strides[1][0] == 1)
+    SHORT(COLUMNS, LOAD_WHOLE, STORE_WHOLE)
+  else
+    SHORT((row.lanes + LANES - 1) / LANES, LOAD_PART, STORE_PART)
+}
+#undef SHORT
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short_backward(
+    BACKWARD_PARAMETERS) {
+  const row_t row = row_of((index_t)get_global_id(0), &rows, COLUMNS * LANES);
+  const global storage_t *grad = POINTER(grad_output) + row.offset[1];
+  const global storage_t *y = POINTER(output) + row.offset[2];
+  global out_t *result = POINTER(grad_input) + row.offset[0];
+  lanes_t kept_grad[KEPT][COLUMNS];
+  lanes_t kept_y[KEPT][COLUMNS];
+#define SHORT(columns, LOAD_COLUMN, STORE_COLUMN)                        \
+  {                                                                      \
+    lanes_t sum[COLUMNS];                                                \
+    for (int v = 0; v < columns; ++v) sum[v] = 0;                        \
+    for (int i = 0; i < rows.row_size; ++i)                              \
+      for (int v = 0; v < columns; ++v) {                                \
+        const lanes_t g = LOAD_COLUMN(grad, 1, i);                       \
+        const lanes_t value = LOAD_COLUMN(y, 2, i);                      \
+        kept_grad[i][v] = g;                                             \
+        kept_y[i][v] = value;                                            \
+        sum[v] += SUMMAND(g, value);                                     \
+      }                                                                  \
+    for (int i = 0; i < rows.row_size; ++i)                              \
+      for (int v = 0; v < columns; ++v) {                                \
+        const lanes_t value = BACKWARD(kept_grad[i][v], kept_y[i][v], sum[v]); \
+        STORE_COLUMN(result, i, value);                                  \
+      }                                                                  \
+  }
+  if (row.lanes == COLUMNS * LANES && rows.strides[0][0] == 1 &&
+      rows.strides[1][0] == 1 && rows.strides[2][0] == 1)
+    SHORT(COLUMNS, LOAD_WHOLE, STORE_WHOLE)
+  else
+    SHORT((row.lanes + LANES - 1) / LANES, LOAD_PART, STORE_PART)
+}
+#undef SHORT
+
+// Elements of a row ahead of the first that vectors past the caches may begin at.
+inline int before_line(const global out_t *p, int size) {
+#ifdef STREAMS
+  const size_t line = sizeof(lanes_t);
+  return min(size, (int)((line - (ulong)p % line) % line / sizeof(out_t)));
+#else
+  return 0;
+#endif
+}
+
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
     FORWARD_PARAMETERS) {
   const index_t id = (index_t)get_global_id(0);
@@ -126,10 +230,16 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
   const compute_t normaliser = NORMALISER(sum + rest);
 
   global out_t *y = POINTER(out) + row.offset[0];
-  for (int i = 0; i < whole; i += LANES)
-    store_lanes(
-        y, i, 1, LANES, FORWARD(load_lanes(x, i, 1, LANES) - largest, normaliser));
-  for (int i = whole; i < size; ++i)
+  const int head = before_line(y, size);
+  const int end = head + (size - head) / LANES * LANES;
+  for (int i = 0; i < head; ++i)
+    STORE_OUT(y, i, FORWARD(LOAD(x, i) - largest, normaliser));
+  for (int i = head; i < end; i += LANES) {
+    const lanes_t value =
+        FORWARD(CONCAT(load_lanes_, DTYPE)(x + i) - largest, normaliser);
+    stream_whole_lanes(y + i, value);
+  }
+  for (int i = end; i < size; ++i)
     STORE_OUT(y, i, FORWARD(LOAD(x, i) - largest, normaliser));
 }
 
@@ -154,13 +264,16 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_b
   sum += rest;
 
   global out_t *result = POINTER(grad_input) + row.offset[0];
-  for (int i = 0; i < whole; i += LANES)
-    store_lanes(result,
-                i,
-                1,
-                LANES,
-                BACKWARD(load_lanes(grad, i, 1, LANES), load_lanes(y, i, 1, LANES), sum));
-  for (int i = whole; i < size; ++i)
+  const int head = before_line(result, size);
+  const int end = head + (size - head) / LANES * LANES;
+  for (int i = 0; i < head; ++i)
+    STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
+  for (int i = head; i < end; i += LANES) {
+    const lanes_t value = BACKWARD(CONCAT(load_lanes_, DTYPE)(grad + i),
+                                   CONCAT(load_lanes_, DTYPE)(y + i), sum);
+    stream_whole_lanes(result + i, value);
+  }
+  for (int i = end; i < size; ++i)
     STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
 }
 

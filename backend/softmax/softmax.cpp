@@ -3,6 +3,7 @@
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
 #include "../common/rows.h"
+#include "../common/streamed.h"
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_log_softmax_backward_data_meta.h>
@@ -23,6 +24,9 @@ using at::Tensor;
 // Rows shorter than this leave a work-group mostly idle.
 constexpr int64_t kSmallestGroupRow = 48;
 
+// Elements of a row that a work-item of softmax_short keeps: KEPT.
+constexpr int64_t kMostKept = 64;
+
 struct Variant {
   const char* forward;
   const char* backward;
@@ -33,11 +37,14 @@ struct Variant {
 };
 
 Variant choose(const RowsProblem& problem, bool is_cpu) {
+  if (is_cpu && problem.rows_contiguous()) {
+    return {"softmax_along", "softmax_along_backward", 16, 1, 4, 1};
+  }
+  if (is_cpu && problem.row_size() <= kMostKept) {
+    return {"softmax_short", "softmax_short_backward", 16, 64, 1, 1};
+  }
   if (is_cpu) {
-    return problem.rows_contiguous()
-               ? Variant{"softmax_along", "softmax_along_backward", 16, 1, 4, 1}
-               : Variant{
-                     "softmax_across", "softmax_across_backward", 16, 16, 4, 1};
+    return {"softmax_across", "softmax_across_backward", 16, 16, 4, 1};
   }
   if (problem.rows_contiguous() && problem.row_size() >= kSmallestGroupRow) {
     return {"softmax_group", "softmax_group_backward", 1, 1, 128, 128};
@@ -62,6 +69,9 @@ void launch_rows(const RowsProblem& problem,
             {"OUT_DTYPE", dtype_of(written)},
             {"LOG", log},
             {"LANES", variant.lanes},
+            {"STREAM",
+             is_streamed(
+                 device_of(written), written.scalar_type(), written.numel())},
             {"INDEX64", sizeof(Index) == 8},
             {"WG_SIZE", variant.work_group}},
            range(problem.blocks(variant.rows_a_job) * variant.items_a_job,

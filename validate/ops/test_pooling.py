@@ -73,6 +73,15 @@ def test_max_pool2d_dilation(device, layout):
     )
 
 
+@pytest.mark.parametrize("channels", [1, 3, 17, 33, 64])
+def test_channels(device, channels):
+    whole = torch.randn(3, channels + 2, 9, 11)
+    whole[1, channels // 2, 3, 4] = float("nan")
+    x = channels_last(whole)[1:, 2:, 1:, 1:]  # part of each pixel
+    check(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), [x], device)
+    check(lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), [x], device)
+
+
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
 def test_max_pool2d_special_values(device, layout):
     x = torch.randn(1, 20, 8, 8)

@@ -78,6 +78,38 @@ def test_wide_shuffles(device, width, factor, dtype):
         assert torch.equal(F.pixel_unshuffle(moved, factor).cpu(), x)
 
 
+@pytest.mark.parametrize("factor", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("channels", [1, 3, 4, 16, 17, 33])
+def test_shuffles_of_channels(device, channels, factor):
+    for dtype in (torch.float32, torch.float16):
+        x = torch.randn(2, channels * factor**2, 3, 19).to(dtype)
+        moved = x.to(device, memory_format=torch.channels_last)
+        # Whole; one image, some lines and pixels; more channels than are asked for.
+        for part in (
+            lambda x: x,
+            lambda x: x[1:, :, 1:, 2:],
+            lambda x: x[:, : factor**2],
+        ):
+            y = F.pixel_shuffle(part(x), factor)
+            result = F.pixel_shuffle(part(moved), factor)
+            assert torch.equal(result.cpu(), y)
+            assert torch.equal(F.pixel_unshuffle(result, factor).cpu(), part(x))
+        whole = F.pixel_shuffle(moved, factor)
+        assert whole.is_contiguous(memory_format=torch.channels_last)
+        cut = whole[:, :, factor:, factor:]
+        expected = F.pixel_unshuffle(cut.cpu(), factor)
+        assert torch.equal(F.pixel_unshuffle(cut, factor).cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bfloat16])
+def test_shuffles_of_channels_dtypes(device, dtype):
+    x = torch.randint(100, (2, 48, 2, 9)).to(dtype)
+    moved = x.to(device, memory_format=torch.channels_last)
+    y = F.pixel_shuffle(moved, 4)
+    assert torch.equal(y.cpu(), F.pixel_shuffle(x, 4))
+    assert torch.equal(F.pixel_unshuffle(y, 4).cpu(), x)
+
+
 @pytest.mark.parametrize("call", SHUFFLES)
 def test_shuffles_of_nothing(device, call):
     # Not against the CPU, where pixel_unshuffle returns an empty tensor as it is.

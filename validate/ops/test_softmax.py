@@ -126,3 +126,21 @@ def test_errors(device, op):
         op(x.to(device), 2)
     with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
         op(x.long().to(device), 1)
+
+
+@pytest.mark.parametrize("inner", [1, 16, 63, 64, 130])
+@pytest.mark.parametrize("size", [1, 21, 64, 65])
+def test_rows_side_by_side(device, size, inner):
+    x = torch.randn(3, size, inner)
+    x[0, 0, 0] = -float("inf")
+    if size > 1:
+        x[1, :, 0] = -float("inf")
+        x[2, 1, inner // 2] = float("nan")
+    for call in (lambda x: x.softmax(1), lambda x: x.log_softmax(1)):
+        check(call, [x], device)
+        check(call, [x[:, :, ::2]], device)
+
+
+@pytest.mark.parametrize("size,dim", [((1, 2, 4 << 20), 1), ((8390, 1001), 1)])
+def test_results_past_the_caches(device, size, dim):
+    check(lambda x: x.softmax(dim), [torch.randn(size)], device)
