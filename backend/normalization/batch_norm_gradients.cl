@@ -38,9 +38,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
   const index_t grad_step = rows.strides[2][0];
   const channels_t mean = load_statistics(POINTER(means), c, count);
   lanes_t sum_lanes = 0;
-  lanes_t sum_lost = 0;
+  lanes_t sum_lanes_lost = 0;
   lanes_t product_lanes = 0;
-  lanes_t product_lost = 0;
+  lanes_t product_lanes_lost = 0;
 #if ACROSS
   FOR_EACH_RUN(first, last) {
     const index_t x_offset = pixel_offset(&rows, 1, pixel);
@@ -50,15 +50,17 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
           load_lanes(grad, grad_offset + i * grad_step, rows.row_strides[2], count);
       const lanes_t d =
           load_lanes(x, x_offset + i * x_step, rows.row_strides[1], count) - mean;
-      KAHAN_ADD(lanes_t, sum_lanes, sum_lost, g)
-      KAHAN_ADD(lanes_t, product_lanes, product_lost, g * d)
+      KAHAN_ADD(lanes_t, sum_lanes, sum_lanes_lost, g)
+      KAHAN_ADD(lanes_t, product_lanes, product_lanes_lost, g * d)
     }
   }
   const lanes_t sum = sum_lanes;
   const lanes_t product = product_lanes;
 #else
   compute_t sum = 0;
+  compute_t sum_lost = 0;
   compute_t product = 0;
+  compute_t product_lost = 0;
   FOR_EACH_RUN(first, last) {
     const index_t x_offset = pixel_offset(&rows, 1, pixel);
     const index_t grad_offset = pixel_offset(&rows, 2, pixel);
@@ -66,13 +68,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
     for (index_t i = 0; i < whole; i += LANES) {
       const lanes_t g = LOAD_PIXELS(grad, grad_offset + i * grad_step, grad_step);
       const lanes_t d = LOAD_PIXELS(x, x_offset + i * x_step, x_step) - mean;
-      KAHAN_ADD(lanes_t, sum_lanes, sum_lost, g)
-      KAHAN_ADD(lanes_t, product_lanes, product_lost, g * d)
+      KAHAN_ADD(lanes_t, sum_lanes, sum_lanes_lost, g)
+      KAHAN_ADD(lanes_t, product_lanes, product_lanes_lost, g * d)
     }
     for (index_t i = whole; i < length; ++i) {
       const compute_t g = LOAD(grad, grad_offset + i * grad_step);
-      sum += g;
-      product += g * (LOAD(x, x_offset + i * x_step) - mean);
+      KAHAN_ADD(compute_t, sum, sum_lost, g)
+      KAHAN_ADD(compute_t, product, product_lost,
+                g * (LOAD(x, x_offset + i * x_step) - mean))
     }
   }
   sum += LANES_SUM(sum_lanes);
