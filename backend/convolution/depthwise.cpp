@@ -26,6 +26,7 @@ constexpr int64_t kFactors = 4608;         // of a weight, by one work-item
 // of more bytes come from memory.
 constexpr int64_t kNearChannels = 64;
 constexpr size_t kFarBytes = size_t(16) << 20;
+constexpr int64_t kItems = 8;  // a core, of a weight's gradient
 constexpr int64_t kMaxParts = 64;   // of the positions a weight sums over
 constexpr int64_t kMaxSharing = 4;  // beyond, matrix products do better
 
@@ -286,10 +287,76 @@ void depthwise_backward_data(const ConvolutionProblem& p,
            {padding(1), padding(2)}});
 }
 
+namespace {
+
+// Of depthwise_weight_strips.cl.
+void run_weight_strips(const ConvolutionProblem& p,
+                       const ConvolutionArguments& a) {
+  const int64_t channels = p.channels;
+  const int64_t taps = p.taps();
+  const int64_t most = std::max(kFactors / taps / kLanes, int64_t{1}) * kLanes;
+  const int64_t units = aten::device_of(a.weight).info().compute_units;
+  const int64_t all_rows = p.images * p.output[1];
+  const int64_t at_once = std::min(most, ceil_div(channels, kLanes) * kLanes);
+  const int64_t groups = ceil_div(channels, at_once);
+  const int64_t rows = ceil_div(
+      all_rows, std::min(all_rows, ceil_div(kItems * units, groups)));
+  const int64_t parts = ceil_div(all_rows, rows);
+  const Tensor partial =
+      empty_like_meta({parts, taps, channels},
+                      {},
+                      a.weight.options().dtype(compute_type(p.dtype)));
+  const std::initializer_list<Define> defines = {
+      {"DTYPE", dtype_of(a.input)},
+      {"LANES", kLanes},
+      {"KERNEL_H", p.kernel[1]},
+      {"KERNEL_W", p.kernel[2]},
+      {"CHANNELS", most},
+      {"STRIDE", p.stride[1]}};
+  launch(a.weight,
+         sources::depthwise_weight_strips,
+         "depthwise_weight_strips",
+         defines,
+         range(groups, parts, 1, 1),
+         arg(a.input),
+         arg(a.output),
+         arg(partial),
+         static_cast<int32_t>(channels),
+         static_cast<int32_t>(at_once),
+         static_cast<int32_t>(p.images),
+         static_cast<int32_t>(rows),
+         plane(p.input),
+         plane(p.output),
+         plane(p.padding),
+         strides(a.input),
+         strides(a.output));
+  const int64_t totals =
+      ceil_div(ceil_div(channels, kLanes), 4 * units) * kLanes;
+  launch(a.weight,
+         sources::depthwise_weight_strips,
+         "depthwise_weight_total",
+         defines,
+         range(ceil_div(channels, totals), 1),
+         arg(partial),
+         arg(a.weight),
+         static_cast<int32_t>(channels),
+         static_cast<int32_t>(totals),
+         static_cast<int32_t>(parts),
+         weight_strides(p, a.weight, false));
+}
+
+}  // namespace
+
 void depthwise_backward_weight(const ConvolutionProblem& p,
                                const ConvolutionArguments& a) {
   const bool is_cpu = aten::device_of(a.weight).is_cpu();
   const int64_t sharing = p.out_channels / p.groups;
+  if (is_cpu && sharing == 1 && p.channels >= kLanes &&
+      p.stride[1] == p.stride[2] && p.dilation == Spatial{1, 1, 1} &&
+      is_channels_last(a.input, a.output)) {
+    run_weight_strips(p, a);
+    return;
+  }
   const int64_t all_rows = p.images * p.output[1];
   const int64_t rows = ceil_div(
       all_rows,
