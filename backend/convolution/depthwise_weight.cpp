@@ -155,7 +155,7 @@ bool is_weight_3x3(const ConvolutionProblem& p, const ConvolutionArguments& a) {
   const int64_t width = p.output[2];
   return p.kernel == Spatial{1, 3, 3} && p.padding == Spatial{0, 1, 1} &&
          p.dilation == Spatial{1, 1, 1} && a.input.stride(4) == 1 &&
-         a.output.stride(4) == 1 && width >= kLanes &&
+         a.output.stride(4) == 1 && width > kShortRow &&
          p.stride[1] == p.stride[2] &&
          (p.stride[2] == 1 || (p.stride[2] == 2 && p.input[2] == 2 * width));
 }
