@@ -15,6 +15,9 @@
 #ifndef CHANNELS
 #define CHANNELS 512  // of one work-item at most
 #endif
+#ifndef PREFETCH
+#define PREFETCH 0  // images come from memory
+#endif
 #ifndef STRIDE
 #define STRIDE 1
 #endif
@@ -37,6 +40,7 @@ static inline __attribute__((always_inline)) void add_pixels(
   for (int ow = begin; ow < end; ++ow) {
     const lanes_t factor = LOAD_LANES(grad + ow * grad_pixel);
     const int iw = ow * STRIDE - padding;
+#if PREFETCH
     if (is_inside) {
       // What the gradient's next row needs first.
       fetch(grad + grad_row + ow * grad_pixel);
@@ -48,6 +52,7 @@ static inline __attribute__((always_inline)) void add_pixels(
         }
       }
     }
+#endif
 #pragma unroll
     for (int kw = 0; kw < KERNEL_W; ++kw) {
       int column = iw + kw;
