@@ -150,7 +150,7 @@ static inline void add_products(lanes_t *sums, lanes_t factor, const lanes_t *ta
               following_grad + (rows - 1 - (oh)) * grad_stride.s2 + grad_size.s1)
 
 // One work-item: the taps of one channel over `images_at_once` images, to
-// partial[part][tap][channel] (depthwise_weight_strips.cl).
+// partial[part][tap][channel] (depthwise_weight_total.cl).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_weight_3x3(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t, grad),
                           TENSOR(compute_t, partial), const int channels,

@@ -159,7 +159,7 @@ void depthwise_planes(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
 }
 
 // One work-item: the taps of LANES channels over `images_at_once` images, to
-// partial[part][tap][channel] (depthwise_weight_strips.cl).
+// partial[part][tap][channel] (depthwise_weight_total.cl).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_weight_planes(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t, grad),
                              TENSOR(compute_t, partial), const int channels,

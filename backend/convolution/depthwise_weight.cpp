@@ -19,18 +19,16 @@ void total_weight(const ConvolutionProblem& p,
   const int64_t at_once =
       ceil_div(ceil_div(p.channels, kLanes), 4 * units) * kLanes;
   launch(a.weight,
-         sources::depthwise_weight_strips,
+         sources::depthwise_weight_total,
          "depthwise_weight_total",
-         {{"DTYPE", dtype_of(a.input)},
-          {"LANES", kLanes},
-          {"KERNEL_H", p.kernel[1]},
-          {"KERNEL_W", p.kernel[2]}},
+         {{"DTYPE", dtype_of(a.input)}, {"LANES", kLanes}},
          range(ceil_div(p.channels, at_once), 1),
          arg(partial),
          arg(a.weight),
          static_cast<int32_t>(p.channels),
          static_cast<int32_t>(at_once),
          static_cast<int32_t>(partial.size(0)),
+         plane(p.kernel),
          weight_strides(p, a.weight, false));
 }
 
@@ -86,22 +84,22 @@ void run_weight_strips(const ConvolutionProblem& p,
   const int64_t groups = ceil_div(p.channels, at_once);
   const int64_t rows =
       ceil_div(all_rows, std::min(all_rows, ceil_div(kItems * units, groups)));
-  launch_weight(p,
-                a,
-                sources::depthwise_weight_strips,
-                "depthwise_weight_strips",
-                {{"DTYPE", dtype_of(a.input)},
-                 {"LANES", kLanes},
-                 {"KERNEL_H", p.kernel[1]},
-                 {"KERNEL_W", p.kernel[2]},
-                 {"CHANNELS", most},
-                 {"STRIDE", p.stride[1]},
-                 {"PREFETCH",
-                  a.input.nbytes() + a.output.nbytes() >= kFarBytes}},
-                groups,
-                ceil_div(all_rows, rows),
-                at_once,
-                rows);
+  launch_weight(
+      p,
+      a,
+      sources::depthwise_weight_strips,
+      "depthwise_weight_strips",
+      {{"DTYPE", dtype_of(a.input)},
+       {"LANES", kLanes},
+       {"KERNEL_H", p.kernel[1]},
+       {"KERNEL_W", p.kernel[2]},
+       {"CHANNELS", most},
+       {"STRIDE", p.stride[1]},
+       {"PREFETCH", a.input.nbytes() + a.output.nbytes() >= kFarBytes}},
+      groups,
+      ceil_div(all_rows, rows),
+      at_once,
+      rows);
 }
 
 // Of depthwise_planes.cl.

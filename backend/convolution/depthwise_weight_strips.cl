@@ -1,8 +1,8 @@
 // The weight's gradient of a depthwise convolution where channels are innermost
 // (channels_last), by kernels of KERNEL_H x KERNEL_W.
 //
-// Each work-item sums a part of the rows of all images into
-// partial[part][tap][channel]; depthwise_weight_total adds the parts.
+// Square strides of STRIDE, undilated. Each work-item sums a part of the rows of all
+// images into partial[part][tap][channel], which depthwise_weight_total.cl adds up.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -73,9 +73,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_weight_strips(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t, grad),
                              TENSOR(compute_t, partial), const int channels,
                              const int channels_at_once, const int images, const int rows,
-                             const int2 input_size, const int2 grad_size,
-                             const int2 padding, const int4 input_stride,
-                             const int4 grad_stride) {
+                             const int2 input_size, const int2 grad_size, const int2 padding,
+                             const int4 input_stride, const int4 grad_stride) {
   const int first_channel = get_global_id(0) * channels_at_once;
   const int vectors =
       (min(channels_at_once, channels - first_channel) + LANES - 1) / LANES;
@@ -85,7 +84,7 @@ void depthwise_weight_strips(CONST_TENSOR(storage_t, input), CONST_TENSOR(storag
   const int last = channels - LANES;
   // Columns whose taps are all inside of the image.
   const int inner_begin = (max(0, padding.s1) + STRIDE - 1) / STRIDE;
-  const int reach = input_size.s1 - 1 + padding.s1 - (KERNEL_W - 1);
+  const int reach = input_size.s1 + padding.s1 - KERNEL_W;
   const int inner_end = reach < 0 ? 0 : min(grad_size.s1, reach / STRIDE + 1);
   lanes_t sums[CHANNELS / LANES * TAPS];
   for (int i = 0; i < vectors * TAPS; ++i) sums[i] = 0;
@@ -139,29 +138,6 @@ void depthwise_weight_strips(CONST_TENSOR(storage_t, input), CONST_TENSOR(storag
     for (int tap = 0; tap < TAPS; ++tap) {
       vstore16(sums[v * TAPS + tap], 0,
                POINTER(partial) + (size_t)(part * TAPS + tap) * channels + channel);
-    }
-  }
-}
-
-// One work-item: `channels_at_once` channels of the weight, whose strides are (channel, h, w).
-kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void depthwise_weight_total(CONST_TENSOR(compute_t, partial), TENSOR(storage_t, weight),
-                            const int channels, const int channels_at_once, const int parts,
-                            const int4 weight_stride) {
-  const int first = get_global_id(0) * channels_at_once;
-  const int end = min(channels, first + channels_at_once);
-  for (int c = first; c < end; c += LANES) {
-    const int channel = min(c, channels - LANES);
-    for (int tap = 0; tap < TAPS; ++tap) {
-      const global compute_t *in = POINTER(partial) + (size_t)tap * channels + channel;
-      lanes_t sum = 0;
-      for (int part = 0; part < parts; ++part) {
-        sum += vload16(0, in + (size_t)part * TAPS * channels);
-      }
-      store_lanes(POINTER(weight),
-                  channel * weight_stride.s1 + tap / KERNEL_W * weight_stride.s2 +
-                      tap % KERNEL_W * weight_stride.s3,
-                  weight_stride.s1, LANES, sum);
     }
   }
 }
