@@ -1,10 +1,5 @@
-#include "../../cpp/aten/factories.h"
-#include "convolution.h"
+#include "depthwise.h"
 #include "kernel_sources.h"
-
-#include <ATen/ops/sum.h>
-
-#include <algorithm>
 
 namespace torch_opencl::ops {
 
@@ -12,53 +7,6 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 
 namespace {
-
-// Of depthwise.clh.
-constexpr int64_t kLanes = 16;
-constexpr int64_t kMaxTaps = 64;
-constexpr int64_t kSpan = 512;
-constexpr int64_t kGroupSize = 64;
-
-constexpr int64_t kRowsAtOnce = 8;         // of an output, by one work-item
-constexpr int64_t kElementsAtOnce = 1568;  // and at least so many elements
-constexpr int64_t kFactors = 4608;         // of a weight, by one work-item
-// Pixels of more channels are too far apart for processors to guess, and images
-// of more bytes come from memory.
-constexpr int64_t kNearChannels = 64;
-constexpr size_t kFarBytes = size_t(16) << 20;
-constexpr int64_t kMaxParts = 64;   // of the positions a weight sums over
-constexpr int64_t kMaxSharing = 4;  // beyond, matrix products do better
-
-using Vector2 = std::array<int32_t, 2>;
-using Vector4 = std::array<int32_t, 4>;
-
-Vector2 plane(const Spatial& spatial) {
-  return {static_cast<int32_t>(spatial[1]), static_cast<int32_t>(spatial[2])};
-}
-
-Vector2 plane_of(const Tensor& t) {
-  return {static_cast<int32_t>(t.size(3)), static_cast<int32_t>(t.size(4))};
-}
-
-Vector4 strides(const Tensor& t) {
-  return {static_cast<int32_t>(t.stride(0)),
-          static_cast<int32_t>(t.stride(1)),
-          static_cast<int32_t>(t.stride(3)),
-          static_cast<int32_t>(t.stride(4))};
-}
-
-// Side of the kernels that are built in.
-int64_t built_in_kernel(const ConvolutionProblem& p) {
-  return p.kernel[1] == 3 && p.kernel[2] == 3 ? 3 : 0;
-}
-
-bool is_channels_last(const Tensor& a, const Tensor& b) {
-  return a.size(1) > 1 && a.stride(1) == 1 && b.stride(1) == 1;
-}
-
-int64_t rows_at_once(int64_t columns) {
-  return std::max(kRowsAtOnce, ceil_div(kElementsAtOnce, columns));
-}
 
 // The common sum of the forward and of its adjoint, see depthwise.cl.
 struct Sum {
@@ -137,8 +85,10 @@ bool is_in_strips(const ConvolutionProblem& p, const Sum& s) {
   return aten::device_of(s.out).is_cpu() && is_channels_last(s.source, s.out) &&
          s.out.size(1) >= kLanes && s.sources == 1 && s.sharing == 1 &&
          p.kernel[1] == side && (side == 3 || side == 5 || side == 7) &&
-         p.dilation == Spatial{1, 1, 1} && s.up == Vector2{1, 1} &&
-         (s.down == Vector2{1, 1} || s.down == Vector2{2, 2});
+         p.dilation == Spatial{1, 1, 1} &&
+         ((s.up == Vector2{1, 1} &&
+           (s.down == Vector2{1, 1} || s.down == Vector2{2, 2})) ||
+          (s.up == Vector2{2, 2} && s.down == Vector2{1, 1}));
 }
 
 void run_strips(const ConvolutionProblem& p, const Sum& s) {
@@ -160,6 +110,8 @@ void run_strips(const ConvolutionProblem& p, const Sum& s) {
               {"LANES", kLanes},
               {"KERNEL", p.kernel[2]},
               {"STRIDE", s.down[0]},
+              {"UP", s.up[0]},
+              {"PHASE", s.padding[1] & (s.up[0] - 1)},
               {"CHANNELS", most},
               {"PREFETCH",
                channels > kNearChannels && s.source.nbytes() >= kFarBytes}},
@@ -171,7 +123,56 @@ void run_strips(const ConvolutionProblem& p, const Sum& s) {
              s.padding);
 }
 
+// Of depthwise_planes.cl.
+int64_t padded_pixels(const ConvolutionProblem& p, const Sum& s) {
+  const auto reach = [&](int d) {
+    return ((s.out.size(3 + d) - 1) * s.down[d] + p.kernel[1 + d]) / s.up[d] +
+           1;
+  };
+  return std::max(reach(0) * reach(1), s.out.size(3) * s.out.size(4));
+}
+
+bool is_in_planes(const ConvolutionProblem& p, const Sum& s) {
+  const int64_t side = p.kernel[2];
+  return aten::device_of(s.out).is_cpu() && s.out.size(1) >= kLanes &&
+         has_dense_planes(s.source) && has_dense_planes(s.out) &&
+         s.sources == 1 && s.sharing == 1 && p.kernel[1] == side &&
+         (side == 3 || side == 5 || side == 7) &&
+         p.dilation == Spatial{1, 1, 1} && s.up[0] == s.up[1] &&
+         s.down[0] == s.down[1] && s.up[0] <= 2 && s.padding[0] >= 0 &&
+         s.padding[1] >= 0 && (s.padding[0] - s.padding[1]) % s.up[0] == 0 &&
+         (s.up[0] == 2 || s.out.size(4) <= kShortRow) &&
+         padded_pixels(p, s) <= kPlanePixels;
+}
+
+void run_planes(const ConvolutionProblem& p, const Sum& s) {
+  const int64_t images = s.out.size(0);
+  const int64_t groups = ceil_div(s.out.size(1), kLanes);
+  const int64_t units = aten::device_of(s.out).info().compute_units;
+  const int64_t at_once =
+      std::clamp<int64_t>(images * groups / (kItems * units), 1, images);
+  launch_sum(s,
+             sources::depthwise_planes,
+             "depthwise_planes",
+             {{"DTYPE", dtype_of(s.out)},
+              {"LANES", kLanes},
+              {"KERNEL", p.kernel[2]},
+              {"STRIDE", s.down[0]},
+              {"UP", s.up[0]},
+              {"PHASE", s.padding[1] & (s.up[0] - 1)}},
+             range(groups, ceil_div(images, at_once), 1, 1),
+             at_once,
+             static_cast<int32_t>(images),
+             plane_of(s.source),
+             plane_of(s.out),
+             s.padding);
+}
+
 void run_sum(const ConvolutionProblem& p, const Sum& s) {
+  if (is_in_planes(p, s)) {
+    run_planes(p, s);
+    return;
+  }
   if (is_3x3(p, s)) {
     run_3x3(s);
     return;
@@ -216,20 +217,6 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
   } else {
     run("depthwise_rows", range(blocks, images * channels, 1, 1), rows);
   }
-}
-
-// The offset of the first tap, the strides of output channels, rows and
-// columns.
-Vector4 weight_strides(const ConvolutionProblem& p,
-                       const Tensor& weight,
-                       bool reverses_taps) {
-  const int64_t last_tap = (p.kernel[1] - 1) * weight.stride(3) +
-                           (p.kernel[2] - 1) * weight.stride(4);
-  const int64_t direction = reverses_taps ? -1 : 1;
-  return {static_cast<int32_t>(reverses_taps ? last_tap : 0),
-          static_cast<int32_t>(weight.stride(0)),
-          static_cast<int32_t>(direction * weight.stride(3)),
-          static_cast<int32_t>(direction * weight.stride(4))};
 }
 
 }  // namespace
@@ -280,53 +267,6 @@ void depthwise_backward_data(const ConvolutionProblem& p,
            plane(p.stride),
            {1, 1},
            {padding(1), padding(2)}});
-}
-
-void depthwise_backward_weight(const ConvolutionProblem& p,
-                               const ConvolutionArguments& a) {
-  const bool is_cpu = aten::device_of(a.weight).is_cpu();
-  const int64_t sharing = p.out_channels / p.groups;
-  const int64_t all_rows = p.images * p.output[1];
-  const int64_t rows = ceil_div(
-      all_rows,
-      std::clamp<int64_t>(
-          all_rows / (is_cpu ? rows_at_once(p.output[2]) : kRowsAtOnce),
-          1,
-          kMaxParts));
-  const int64_t parts = ceil_div(all_rows, rows);
-  const Tensor partial =
-      empty_like_meta({parts, p.out_channels, 1, 1, p.kernel[1], p.kernel[2]},
-                      {},
-                      a.weight.options().dtype(compute_type(p.dtype)));
-  const bool by_channels = sharing == 1 && is_channels_last(a.input, a.output);
-  const int64_t blocks = !is_cpu       ? p.out_channels * p.taps() * kGroupSize
-                         : by_channels ? ceil_div(p.out_channels, kLanes)
-                                       : p.out_channels;
-  launch(a.weight,
-         sources::depthwise_weight,
-         !is_cpu       ? "depthwise_weight_each"
-         : by_channels ? "depthwise_weight_channels"
-                       : "depthwise_weight_rows",
-         {{"DTYPE", dtype_of(a.input)},
-          {"LANES", is_cpu ? kLanes : 1},
-          {"KERNEL", built_in_kernel(p)}},
-         range(blocks, parts, is_cpu ? 1 : kGroupSize, 1),
-         arg(a.input),
-         arg(a.output),
-         arg(partial),
-         static_cast<int32_t>(p.out_channels),
-         static_cast<int32_t>(sharing),
-         static_cast<int32_t>(p.images),
-         static_cast<int32_t>(rows),
-         plane(p.input),
-         plane(p.output),
-         plane(p.kernel),
-         plane(p.stride),
-         plane(p.padding),
-         plane(p.dilation),
-         strides(a.input),
-         strides(a.output));
-  a.weight.copy_(at::sum(partial, 0));
 }
 
 }  // namespace torch_opencl::ops

@@ -1,7 +1,8 @@
 // Depthwise convolution where channels are innermost (channels_last), by square
 // kernels of side KERNEL, undilated, by strides of STRIDE both ways.
 //
-// Forward, and with the taps reversed the data gradient of stride 1.
+// Forward, and with the taps reversed the data gradient, whose source is spread by
+// the stride, UP: every other tap falls on zeros and is left out.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -13,6 +14,12 @@
 #ifndef STRIDE
 #define STRIDE 1
 #endif
+#ifndef UP
+#define UP 1  // or 2, with a STRIDE of 1
+#endif
+#ifndef PHASE
+#define PHASE 0  // padding % UP
+#endif
 #ifndef CHANNELS
 #define CHANNELS 512  // of one work-item at most
 #endif
@@ -21,7 +28,7 @@
 #endif
 #define TAPS (KERNEL * KERNEL)
 #define STRIP 4  // outputs of a row that share what they read
-#define WINDOW ((STRIP - 1) * STRIDE + KERNEL)
+#define WINDOW (((STRIP - 1) * STRIDE + PHASE + KERNEL - 1) / UP + 1)
 
 #define LOAD_LANES(p) CONCAT(load_lanes_, DTYPE)(p)
 #define STORE_LANES(p, value) CONCAT(store_lanes_, DTYPE)(p, value)
@@ -42,7 +49,7 @@ static inline void add_row(lanes_t *sums, const lanes_t *factors, const global s
     }
 #pragma unroll
     for (int o = 0; o < STRIP; ++o) {
-      const int kw = i - o * STRIDE;
+      const int kw = i * UP - o * STRIDE - PHASE;
       if (kw >= 0 && kw < KERNEL) sums[o] = fma(factors[kw], value, sums[o]);
     }
   }
@@ -81,18 +88,18 @@ void depthwise_strips(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
   }
 
   for (int oh = begin; oh < end; ++oh) {
-    const int ih = oh * STRIDE - padding.s0;
-    const int first_kh = max(0, -ih);
-    const int end_kh = min(KERNEL, source_size.s0 - ih);
-    const global storage_t *in = POINTER(source) + (size_t)n * source_stride.s0 +
-                                 ih * source_stride.s2;
+    const int position = oh * STRIDE - padding.s0;
+    const int inside_kh = max(0, -position);
+    const int first_kh = inside_kh + (position + inside_kh) % UP;
+    const int end_kh = min(KERNEL, (source_size.s0 - 1) * UP + 1 - position);
+    const global storage_t *in = POINTER(source) + (size_t)n * source_stride.s0;
     global storage_t *target =
         POINTER(out) + (size_t)n * out_stride.s0 + oh * out_stride.s2;
     for (int strip = 0; strip < out_size.s1; strip += STRIP) {
-      // The last strip overlaps its neighbour.
-      const int ow = max(0, min(strip, out_size.s1 - STRIP));
-      const int outputs = min(STRIP, out_size.s1);
-      const int iw = ow * STRIDE - padding.s1;
+      // The last strip overlaps its neighbour, unless taps depend on its parity.
+      const int ow = UP > 1 ? strip : max(0, min(strip, out_size.s1 - STRIP));
+      const int outputs = min(STRIP, out_size.s1 - ow);
+      const int iw = (ow * STRIDE - padding.s1 - PHASE) / UP;
       const int is_inside = iw >= 0 && iw + WINDOW <= source_size.s1;
       for (int v = 0; v < vectors; ++v) {
         const int channel = min(first_channel + v * LANES, last);
@@ -101,19 +108,21 @@ void depthwise_strips(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
         for (int o = 0; o < STRIP; ++o) sums[o] = bases[v];
 #if PREFETCH
         // What the next row of outputs reads first.
-        if (oh + 1 < end && ih + KERNEL + STRIDE <= source_size.s0) {
+        if (oh + 1 < end) {
 #pragma unroll
           for (int kh = KERNEL; kh < KERNEL + STRIDE; ++kh) {
+            const int ih = (position + kh) / UP;
+            if ((position + kh) % UP != 0 || ih >= source_size.s0) continue;
 #pragma unroll
-            for (int i = 0; i < STRIP * STRIDE; ++i) {
-              fetch(in + kh * source_stride.s2 + (iw + i) * source_stride.s3 + channel);
+            for (int i = 0; i < STRIP * STRIDE / UP; ++i) {
+              fetch(in + ih * source_stride.s2 + (iw + i) * source_stride.s3 + channel);
             }
           }
         }
 #endif
-        for (int kh = first_kh; kh < end_kh; ++kh) {
+        for (int kh = first_kh; kh < end_kh; kh += UP) {
           const lanes_t *row_factors = factors + v * TAPS + kh * KERNEL;
-          const global storage_t *row = in + kh * source_stride.s2 + channel;
+          const global storage_t *row = in + (position + kh) / UP * source_stride.s2 + channel;
           if (is_inside) {
             add_row(sums, row_factors, row, source_stride.s3, iw, source_size.s1, 1);
           } else {

@@ -237,6 +237,47 @@ def test_depthwise_channels_last(device, channels, size, kernel, stride, dtype):
         check(function, [x, weight, torch.randn(channels)], device, dtype)
 
 
+# images, channels, size: planes turned as a whole or too large for it; of one pixel,
+# of less than a vector of pixels or channels, of vectors that overlap.
+PLANES = [
+    (1, 16, (1, 1)),
+    (1, 1, (13, 5)),
+    (2, 3, (7, 7)),
+    (3, 17, (7, 7)),
+    (1, 33, (5, 13)),
+    (5, 16, (11, 12)),
+    (2, 49, (17, 19)),
+    (2, 16, (28, 29)),
+    (2, 16, (31, 37)),
+]
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [3, 5, 7])
+@pytest.mark.parametrize("case", PLANES)
+def test_depthwise_planes(device, case, kernel, stride, layout):
+    images, channels, size = case
+    weight = torch.randn(channels, 1, kernel, kernel)
+    for padding in {kernel // 2, max(0, kernel - min(size))}:
+        function = _convolution(
+            F.conv2d, stride=stride, padding=padding, groups=channels
+        )
+        x = layout(torch.randn(images, channels, *size))
+        check(function, [x, weight, torch.randn(channels)], device)
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last, offset])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("case", PLANES[3:-1])
+def test_depthwise_planes_dtypes(device, case, stride, dtype, layout):
+    images, channels, size = case
+    function = _convolution(F.conv2d, stride=stride, padding=1, groups=channels)
+    x = layout(torch.randn(images, channels, *size))
+    check(function, [x, torch.randn(channels, 1, 3, 3)], device, dtype)
+
+
 # Larger than caches: fetched ahead.
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
 @pytest.mark.parametrize("stride", [1, 2])
