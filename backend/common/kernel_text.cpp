@@ -15,7 +15,11 @@ bool is_floating(DType dtype) {
          dtype == DType::kFloat32 || dtype == DType::kFloat64;
 }
 
-std::string preamble(DType compute, bool math) {
+bool has_lanes(DType dtype) {
+  return is_floating(dtype) && dtype != DType::kFloat64;
+}
+
+std::string preamble(DType compute, bool math, bool lanes) {
   const bool is_signed = is_floating(compute) || compute == DType::kInt8 ||
                          compute == DType::kInt16 || compute == DType::kInt32 ||
                          compute == DType::kInt64;
@@ -32,6 +36,12 @@ std::string preamble(DType compute, bool math) {
   define("COMPUTE_IS_BOOL", compute == DType::kBool);
   text += "\n";
   text += sources::types.text;
+  if (lanes) {
+    text += "#define LANES " + std::to_string(kValueLanes) + "\n";
+    text += sources::lanes.text;
+  }
+  text += std::string("typedef ") + (lanes ? "lanes_t" : "compute_t") +
+          " value_t;\n";
   if (math) {
     text += sources::math.text;
   }
@@ -60,6 +70,23 @@ std::string store_text(DType dtype,
   }
   return std::string("store_") + runtime::dtype_name(dtype) + "(" + pointer +
          ", " + index + ", " + converted + ")";
+}
+
+std::string load_lanes_text(DType dtype,
+                            const std::string& pointer,
+                            const std::string& index,
+                            const std::string& count) {
+  return std::string("load_some_") + runtime::dtype_name(dtype) + "(" +
+         pointer + " + (" + index + "), " + count + ")";
+}
+
+std::string store_lanes_text(DType dtype,
+                             const std::string& pointer,
+                             const std::string& index,
+                             const std::string& count,
+                             const std::string& value) {
+  return std::string("store_some_") + runtime::dtype_name(dtype) + "(" +
+         pointer + " + (" + index + "), " + value + ", " + count + ")";
 }
 
 ScalarArgument scalar_argument(const at::Scalar& value,

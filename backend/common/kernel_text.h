@@ -16,7 +16,10 @@ namespace torch_opencl::ops {
 using runtime::DType;
 
 // types.clh over the compute dtype, and math.clh when `math` is asked for.
-std::string preamble(DType compute, bool math);
+// value_t is what an expression computes: compute_t, or a vector of kValueLanes
+// of them with `lanes`, for which lanes.clh is there too.
+std::string preamble(DType compute, bool math, bool lanes = false);
+constexpr int kValueLanes = 16;
 
 // "(compute_t)load_float16(in0, i)"
 std::string load_text(DType dtype,
@@ -35,6 +38,20 @@ std::string store_text(DType dtype,
 // refused.
 constexpr const char* kIndependent =
     "#pragma clang loop vectorize(assume_safety)\n";
+
+// The same of vectors: kValueLanes elements, of which those from `count` on
+// repeat the last one and are not stored. Of floating dtypes, computed in
+// float.
+std::string load_lanes_text(DType dtype,
+                            const std::string& pointer,
+                            const std::string& index,
+                            const std::string& count);
+std::string store_lanes_text(DType dtype,
+                             const std::string& pointer,
+                             const std::string& index,
+                             const std::string& count,
+                             const std::string& value);
+bool has_lanes(DType dtype);
 
 // The value of a number or of a 0-dim CPU operand as a kernel argument of
 // compute type.

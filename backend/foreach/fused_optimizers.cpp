@@ -90,8 +90,8 @@ class Step {
       operands_[1].is_written = true;
       text += "      grad /= grad_scale;\n";
     }
-    text += std::string("      compute_t g = ") +
-            (maximize_ ? "-grad" : "grad") + ";\n" + statements + "    }\n";
+    text += std::string("      value_t g = ") + (maximize_ ? "-grad" : "grad") +
+            ";\n" + statements + "    }\n";
     check_alike();
     TORCH_CHECK_NOT_IMPLEMENTED(
         grouped(name_, text, operands_, scalars_),
@@ -194,10 +194,10 @@ void fused_adam(TensorList self,
   if (amsgrad) {
     text += "      max_exp_avg_sq = fmax(max_exp_avg_sq, exp_avg_sq);\n";
   }
-  text += std::string("      const compute_t second = ") +
+  text += std::string("      const value_t second = ") +
           (amsgrad ? "max_exp_avg_sq" : "exp_avg_sq") + ";\n";
   text +=
-      "      const compute_t denominator = sqrt(second) / sqrt(correction2) + "
+      "      const value_t denominator = sqrt(second) / sqrt(correction2) + "
       "eps;\n"
       "      param -= lr / correction1 * exp_avg / denominator;\n";
   step.run(grad_scale, found_inf, text);

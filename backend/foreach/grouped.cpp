@@ -60,7 +60,17 @@ std::string text_of(const std::string& statements,
                     DType compute,
                     int group,
                     int chunk) {
-  std::string text = preamble(compute, true);
+  // Whoever writes a number that all share does so element by element.
+  const bool shares = std::any_of(
+      operands.begin(), operands.end(), [](const GroupedOperand& operand) {
+        return operand.is_single && operand.is_written;
+      });
+  // Intel's compiler makes no vectors of a square root in a loop.
+  bool lanes = group == 1 && !shares;
+  for (size_t k = 0; k < operands.size(); ++k) {
+    lanes &= operands[k].is_single || has_lanes(dtypes[k]);
+  }
+  std::string text = preamble(compute, true, lanes);
   text += "typedef struct {\n";
   if (shape.scalars > 0) {
     text +=
@@ -103,23 +113,22 @@ std::string text_of(const std::string& statements,
             " = table.scalar[t * " + number(shape.scalars) + " + " + number(s) +
             "];\n";
   }
-  const bool shares = std::any_of(
-      operands.begin(), operands.end(), [](const GroupedOperand& operand) {
-        return operand.is_single && operand.is_written;
-      });
-  if (!shares) {
+  if (!shares && !lanes) {
     text += kIndependent;
   }
   text += "  for (size_t i = begin + get_local_id(0); i < end; i += " +
-          number(group) + ") {\n";
+          number(lanes ? kValueLanes : group) +
+          ") {\n    const int width = (int)(end - i);\n";
   for (size_t k = 0; k < operands.size(); ++k) {
     if (operands[k].is_single) {
       continue;
     }
     const std::string name = operands[k].name;
-    text += "    compute_t " + name;
+    text += "    value_t " + name;
     if (operands[k].is_read) {
-      text += " = " + load_text(dtypes[k], name + "_at", "i");
+      text += " = " +
+              (lanes ? load_lanes_text(dtypes[k], name + "_at", "i", "width")
+                     : load_text(dtypes[k], name + "_at", "i"));
     }
     text += ";\n";
   }
@@ -127,7 +136,10 @@ std::string text_of(const std::string& statements,
   for (size_t k = 0; k < operands.size(); ++k) {
     if (operands[k].is_written && !operands[k].is_single) {
       const std::string name = operands[k].name;
-      text += "    " + store_text(dtypes[k], compute, name + "_at", "i", name) +
+      const std::string at = name + "_at";
+      text += "    " +
+              (lanes ? store_lanes_text(dtypes[k], at, "i", "width", name)
+                     : store_text(dtypes[k], compute, at, "i", name)) +
               ";\n";
     }
   }

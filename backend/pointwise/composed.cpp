@@ -2,6 +2,7 @@
 #include "../../cpp/aten/structured.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/glu_backward_jvp_native.h>
 #include <ATen/ops/glu_backward_native.h>
 #include <ATen/ops/glu_backward_ops.h>
@@ -18,6 +19,7 @@
 #include <ATen/ops/remainder_native.h>
 #include <ATen/ops/rsub_native.h>
 #include <ATen/ops/rsub_ops.h>
+#include <ATen/ops/silu_backward.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {
@@ -25,6 +27,18 @@ namespace torch_opencl::ops {
 using at::Scalar;
 using at::Tensor;
 using aten::WithFallback;
+
+namespace {
+
+// Registered by itself: autograd takes ATen's composition of seven ops for a
+// backend that has the out-variant alone.
+Tensor silu_backward(const Tensor& grad_output, const Tensor& self) {
+  Tensor grad_input = at::empty({0}, self.options());
+  at::silu_backward_out(grad_input, grad_output, self);
+  return grad_input;
+}
+
+}  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("glu_backward",
@@ -52,6 +66,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   constexpr auto rsub =
       static_cast<Tensor (*)(const Tensor&, const Tensor&, const Scalar&)>(
           &at::native::rsub);
+  m.impl("silu_backward", TORCH_FN(silu_backward));
   m.impl("rsub.Tensor", &WithFallback<at::_ops::rsub_Tensor, rsub>::call);
 }
 

@@ -14,14 +14,23 @@ namespace {
 
 using at::Tensor;
 
-constexpr PointwiseOp kLogSigmoid{
-    "log_sigmoid", "log_sigmoid(self)", "", "", "self", "", true};
+constexpr PointwiseOp kLogSigmoid{"log_sigmoid",
+                                  "log_sigmoid(self)",
+                                  "",
+                                  "",
+                                  "self",
+                                  "",
+                                  true,
+                                  Dtypes::kAll,
+                                  true};
 constexpr PointwiseOp kLogSigmoidBackward{"log_sigmoid_backward",
                                           "grad_output * sigmoid(-self)",
                                           "",
                                           "",
                                           "self grad_output",
                                           "",
+                                          true,
+                                          Dtypes::kAll,
                                           true};
 
 std::tuple<Tensor&, Tensor&> log_sigmoid_forward_output(const Tensor& self,

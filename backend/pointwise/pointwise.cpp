@@ -88,6 +88,19 @@ std::vector<std::string> operand_names(const PointwiseOp& op) {
   return names;
 }
 
+// Work-items that loop compute vectors where they can: compilers make no vector
+// of a call of exp or erf in a loop.
+bool uses_lanes(const Key& key) {
+  bool uses = key.op->is_lanewise && key.compute == DType::kFloat32 &&
+              (key.layout == Layout::kChunks ||
+               (key.layout == Layout::kStridedChunks && key.inner[0] == 1));
+  for (int i = 0; i < key.operands; ++i) {
+    uses &= (key.host_operands >> i & 1) != 0 ||
+            (has_lanes(key.dtypes[i]) && key.inner[i] <= 1);
+  }
+  return uses;
+}
+
 // The type of operand i in expressions.
 std::string value_type(const Key& key, int i) {
   return keeps_dtypes(*key.op)
@@ -111,9 +124,12 @@ std::string element_text(const Key& key, const Index& index) {
     }
   }
   if (!keeps_dtypes(*key.op)) {
+    const std::string value = expression_of(key);
     return text +
-           store_text(
-               key.dtypes[0], key.compute, "p0", index(0), expression_of(key)) +
+           (key.dtypes[0] == DType::kBool
+                ? "store_condition(p0, " + index(0) + ", (" + value + ") != 0)"
+                : store_text(
+                      key.dtypes[0], key.compute, "p0", index(0), value)) +
            ";\n";
   }
   for (int i = 0; i < key.outputs; ++i) {
@@ -129,6 +145,41 @@ std::string element_text(const Key& key, const Index& index) {
             ";\n";
   }
   return text;
+}
+
+// The statements for the vector of elements `i` to `end` - 1 or fewer.
+template <class Index>
+std::string lanes_text(const Key& key, const Index& index) {
+  const std::vector<std::string> names = operand_names(*key.op);
+  std::string text = "const int width = (int)(end - i);\n";
+  for (int i = 1; i < key.operands; ++i) {
+    text += "const value_t " + names[i] + " = ";
+    if (key.host_operands >> i & 1) {
+      text += names[i] + "_number;\n";
+      continue;
+    }
+    const std::string pointer = "p" + std::to_string(i);
+    const bool repeats =
+        key.layout == Layout::kStridedChunks && key.inner[i] == 0;
+    text +=
+        (repeats ? load_text(key.dtypes[i], pointer, index(i))
+                 : load_lanes_text(key.dtypes[i], pointer, index(i), "width")) +
+        ";\n";
+  }
+  return text +
+         store_lanes_text(
+             key.dtypes[0], "p0", index(0), "width", expression_of(key)) +
+         ";\n";
+}
+
+// The loop over elements `begin` to `end` - 1.
+template <class Index>
+std::string loop_text(const Key& key, const char* type, const Index& index) {
+  const bool lanes = uses_lanes(key);
+  return (lanes ? "" : kIndependent) + std::string("for (") + type +
+         " i = begin; i < end; i += " +
+         std::to_string(lanes ? kValueLanes : 1) + ") {\n" +
+         (lanes ? lanes_text(key, index) : element_text(key, index)) + "}\n";
 }
 
 // Every operand's offset of the element (or run) numbered `linear`.
@@ -148,7 +199,8 @@ std::string parameters_text(const Key& key) {
   for (int i = 0; i < key.operands; ++i) {
     const std::string number = std::to_string(i);
     if (key.host_operands >> i & 1) {
-      text += "const " + value_type(key, i) + " " + names[i] + ", ";
+      text += "const " + value_type(key, i) + " " + names[i] +
+              (uses_lanes(key) ? "_number, " : ", ");
       continue;
     }
     text += std::string(i < key.outputs ? "TENSOR" : "CONST_TENSOR") +
@@ -178,9 +230,7 @@ std::string body_text(const Key& key) {
     case Layout::kChunks:
       return "const uint begin = get_global_id(0) * chunk;\n"
              "const uint end = min(count, begin + chunk);\n" +
-             std::string(kIndependent) +
-             "for (uint i = begin; i < end; ++i) {\n" +
-             element_text(key, same) + "}\n";
+             loop_text(key, "uint", same);
     case Layout::kStridedItems:
       return "if (get_global_id(0) >= count) return;\n"
              "count_t linear = get_global_id(0);\n" +
@@ -199,16 +249,15 @@ std::string body_text(const Key& key) {
              "count_t linear = run / runs;\n"
              "const int begin = (run - linear * runs) * chunk;\n"
              "const int end = min(sizes.s0, begin + (int)chunk);\n" +
-             operand_offsets_text(key, 1) + kIndependent +
-             "for (int i = begin; i < end; ++i) {\n" +
-             element_text(key, index) + "}\n}\n";
+             operand_offsets_text(key, 1) + loop_text(key, "int", index) +
+             "}\n";
     }
   }
   return "";
 }
 
 std::string kernel_text(const Key& key) {
-  std::string text = preamble(key.compute, key.op->uses_math);
+  std::string text = preamble(key.compute, key.op->uses_math, uses_lanes(key));
   const bool items =
       key.layout == Layout::kItems || key.layout == Layout::kStridedItems;
   text += "typedef int index_t;\ntypedef uint count_t;\n";

@@ -24,6 +24,7 @@ struct PointwiseOp {
   const char* scalars;              // names, in argument order
   bool uses_math;                   // calls functions of math.clh
   Dtypes dtypes = Dtypes::kAll;     // of arithmetic; bool is integral
+  bool is_lanewise = false;         // `expression` holds for vectors too
   // Names of outputs, for kernels of users: `expression` is statements that
   // assign to them, and operands are not converted to a common dtype.
   const char* outputs = "";

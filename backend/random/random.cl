@@ -1,8 +1,9 @@
-// Fills a contiguous tensor with random numbers. One work-item draws one
-// Philox block, which serves four elements, or two where an element takes 64
-// bits (IS_WIDE).
+// Fills a contiguous tensor with random numbers. A Philox block serves four
+// elements, or two where an element takes 64 bits (IS_WIDE). A work-item draws one,
+// or with LANES (16; not of integers) PASSES times a vector of blocks.
 
 #include "types.clh"
+#include "lanes.clh"
 #include "philox.clh"
 
 #ifndef IS_WIDE
@@ -27,58 +28,117 @@ typedef double real_t;
 typedef float real_t;
 #endif
 
-#define PARAMETERS TENSOR(storage_t, out), const ulong count, const ulong seed, const ulong offset
-#define DRAW                                                                \
-  const size_t first = get_global_id(0) * ELEMENTS;                         \
-  if (first >= count) return;                                               \
-  const uint4 block = philox(seed, offset, get_global_id(0));               \
-  uint bits[4];                                                             \
-  vstore4(block, 0, bits);                                                  \
-  global storage_t *target = POINTER(out);                                  \
-  const int elements = (int)min((ulong)ELEMENTS, count - first);
+#define PARAMETERS TENSOR(out_t, out), const ulong count, const ulong seed, const ulong offset
+
+#if LANES == 1
+#define GROUP 64
+#define PASSES 1
+typedef uint bits_t;
+typedef real_t reals_t;
+#define REALS(x) ((real_t)(x))
+#define DRAW_BITS                                                         \
+  const uint4 block = philox(seed, offset, first / ELEMENTS);             \
+  bits_t bits[4];                                                         \
+  vstore4(block, 0, bits);
+#define KEEP(value)                                                       \
+  for (int i = 0; i < (int)min((ulong)ELEMENTS, count - first); ++i)      \
+    STORE(target, first + i, (compute_t)value[i]);
+#else
+#define GROUP 1
+#define PASSES 64
+typedef uint16 bits_t;
+typedef float16 reals_t;
+#define REALS(x) convert_float16(x)
+#define DRAW_BITS                                                         \
+  bits_t bits[4];                                                         \
+  philox_lanes(seed, offset, first / ELEMENTS, bits);
+#define KEEP_LANES CONCAT(store_some_, OUT_DTYPE)
+// Element 4 l + i is lane l of value i.
+#define QUARTER(a, b, c, d, l0, l1, l2, l3)                               \
+  (float16)(a.l0, b.l0, c.l0, d.l0, a.l1, b.l1, c.l1, d.l1,               \
+            a.l2, b.l2, c.l2, d.l2, a.l3, b.l3, c.l3, d.l3)
+#define KEEP_QUARTER(value, number, ...)                                  \
+  if (first + number * LANES < count)                                     \
+    KEEP_LANES(target + first + number * LANES,                           \
+               QUARTER(value[0], value[1], value[2], value[3], __VA_ARGS__), \
+               (int)min((ulong)LANES, count - first - number * LANES));
+#define KEEP(value)                                                       \
+  KEEP_QUARTER(value, 0, s0, s1, s2, s3)                                  \
+  KEEP_QUARTER(value, 1, s4, s5, s6, s7)                                  \
+  KEEP_QUARTER(value, 2, s8, s9, sa, sb)                                  \
+  KEEP_QUARTER(value, 3, sc, sd, se, sf)
+#endif
+
+#define EACH_DRAW                                                         \
+  global out_t *target = POINTER(out);                                    \
+  const ulong item = (ulong)PASSES * LANES * ELEMENTS;                    \
+  const ulong end = min(count, (get_global_id(0) + 1) * item);            \
+  for (ulong first = get_global_id(0) * item; first < end;                \
+       first += LANES * ELEMENTS)
 
 #if IS_WIDE
 #define BITS(i) ((ulong)bits[2 * (i)] << 32 | bits[2 * (i) + 1])
-#define UNIFORM(i) ((real_t)(BITS(i) >> (64 - DIGITS)) / (real_t)((ulong)1 << DIGITS))
+#define UNIFORM(i) (REALS(BITS(i) >> (64 - DIGITS)) / (real_t)((ulong)1 << DIGITS))
 #else
 #define BITS(i) bits[i]
-#define UNIFORM(i) ((real_t)(bits[i] >> (32 - DIGITS)) / (real_t)((ulong)1 << DIGITS))
+#define UNIFORM(i) (REALS(bits[i] >> (32 - DIGITS)) / (real_t)((ulong)1 << DIGITS))
 #endif
 
-// [from, to): a value that rounding lifts to `to` becomes `from`.
-kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void random_uniform(PARAMETERS, const real_t from, const real_t to) {
-  DRAW
-  for (int i = 0; i < elements; ++i) {
-    const real_t value = UNIFORM(i) * (to - from) + from;
-    STORE(target, first + i, (compute_t)value);
-    if ((real_t)LOAD(target, first + i) >= to) {
-      STORE(target, first + i, (compute_t)from);
+#define FILL(expression)                                                  \
+  EACH_DRAW {                                                             \
+    DRAW_BITS                                                             \
+    reals_t value[ELEMENTS];                                              \
+    for (int i = 0; i < ELEMENTS; ++i) value[i] = expression;             \
+    KEEP(value)                                                           \
+  }
+
+#define DISTRIBUTION kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+
+// [from, to): a value that rounding lifts to `to` becomes `from`. With LANES only
+// of float32, which storing does not round.
+DISTRIBUTION random_uniform(PARAMETERS, const real_t from, const real_t to) {
+#if LANES == 1
+  EACH_DRAW {
+    DRAW_BITS
+    for (int i = 0; i < (int)min((ulong)ELEMENTS, count - first); ++i) {
+      const real_t value = UNIFORM(i) * (to - from) + from;
+      STORE(target, first + i, (compute_t)value);
+      if ((real_t)LOAD(target, first + i) >= to) {
+        STORE(target, first + i, (compute_t)from);
+      }
     }
   }
+#else
+  EACH_DRAW {
+    DRAW_BITS
+    reals_t value[ELEMENTS];
+    for (int i = 0; i < ELEMENTS; ++i) {
+      value[i] = UNIFORM(i) * (to - from) + from;
+      value[i] = value[i] >= to ? (reals_t)from : value[i];
+    }
+    KEEP(value)
+  }
+#endif
 }
 
 // Box and Muller, A note on the generation of random normal deviates, 1958.
-kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void random_normal(PARAMETERS, const real_t mean, const real_t deviation) {
-  DRAW
-  for (int i = 0; i < elements; i += 2) {
-    // In (0, 1], so that its logarithm is finite.
-    const real_t radius = sqrt((real_t)-2 * log((real_t)1 - UNIFORM(i)));
-    const real_t angle = 2 * UNIFORM(i + 1);
-    STORE(target, first + i, (compute_t)(mean + deviation * radius * cospi(angle)));
-    if (i + 1 < elements) {
-      STORE(target, first + i + 1, (compute_t)(mean + deviation * radius * sinpi(angle)));
+DISTRIBUTION random_normal(PARAMETERS, const real_t mean, const real_t deviation) {
+  EACH_DRAW {
+    DRAW_BITS
+    reals_t value[ELEMENTS];
+    for (int i = 0; i < ELEMENTS; i += 2) {
+      // In (0, 1], so that its logarithm is finite.
+      const reals_t radius = sqrt((real_t)-2 * log((real_t)1 - UNIFORM(i)));
+      const reals_t angle = 2 * UNIFORM(i + 1);
+      value[i] = mean + deviation * radius * cospi(angle);
+      value[i + 1] = mean + deviation * radius * sinpi(angle);
     }
+    KEEP(value)
   }
 }
 
-kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void random_bernoulli(PARAMETERS, const real_t p, const real_t unused) {
-  DRAW
-  for (int i = 0; i < elements; ++i) {
-    STORE(target, first + i, (compute_t)(UNIFORM(i) < p ? 1 : 0));
-  }
+DISTRIBUTION random_bernoulli(PARAMETERS, const real_t p, const real_t unused) {
+  FILL(UNIFORM(i) < p ? (reals_t)1 : (reals_t)0)
 }
 
 // The middle of the uniform number's cell: never 0, nor 1, to which the middle of
@@ -86,38 +146,28 @@ void random_bernoulli(PARAMETERS, const real_t p, const real_t unused) {
 #define CELL (1 / (real_t)((ulong)1 << DIGITS))
 #define OPEN_UNIFORM(i) fmin(UNIFORM(i) + CELL / 2, 1 - CELL)
 
-kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void random_exponential(PARAMETERS, const real_t rate, const real_t unused) {
-  DRAW
-  for (int i = 0; i < elements; ++i) {
-    STORE(target, first + i, (compute_t)(-log1p(-OPEN_UNIFORM(i)) / rate));
-  }
+DISTRIBUTION random_exponential(PARAMETERS, const real_t rate, const real_t unused) {
+  FILL(-log1p(-OPEN_UNIFORM(i)) / rate)
 }
 
-kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void random_cauchy(PARAMETERS, const real_t median, const real_t sigma) {
-  DRAW
-  for (int i = 0; i < elements; ++i) {
-    STORE(target, first + i, (compute_t)(median + sigma * tanpi(OPEN_UNIFORM(i) - (real_t)0.5f)));
-  }
+DISTRIBUTION random_cauchy(PARAMETERS, const real_t median, const real_t sigma) {
+  FILL(median + sigma * tanpi(OPEN_UNIFORM(i) - (real_t)0.5f))
 }
 
 // Trials up to the first success.
-kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void random_geometric(PARAMETERS, const real_t p, const real_t unused) {
-  DRAW
-  for (int i = 0; i < elements; ++i) {
-    const real_t trials = ceil(log1p(-UNIFORM(i)) / log1p(-p));
-    STORE(target, first + i, (compute_t)fmax(trials, (real_t)1));
-  }
+DISTRIBUTION random_geometric(PARAMETERS, const real_t p, const real_t unused) {
+  FILL(fmax(ceil(log1p(-UNIFORM(i)) / log1p(-p)), (real_t)1))
 }
 
+#if LANES == 1
 // base + [0, range); a range of zero stands for 2^64.
-kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void random_integer(PARAMETERS, const ulong range, const long base) {
-  DRAW
-  for (int i = 0; i < elements; ++i) {
-    const ulong number = range == 0 ? (ulong)BITS(i) : (ulong)BITS(i) % range;
-    STORE(target, first + i, (compute_t)(base + (long)number));
+DISTRIBUTION random_integer(PARAMETERS, const ulong range, const long base) {
+  EACH_DRAW {
+    DRAW_BITS
+    for (int i = 0; i < (int)min((ulong)ELEMENTS, count - first); ++i) {
+      const ulong number = range == 0 ? (ulong)BITS(i) : (ulong)BITS(i) % range;
+      STORE(target, first + i, (compute_t)(base + (long)number));
+    }
   }
 }
+#endif

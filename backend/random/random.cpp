@@ -62,20 +62,31 @@ void fill(const Tensor& self,
                          : at::empty_like(self, at::MemoryFormat::Contiguous);
   const device::PhiloxState state =
       device::reserve_philox(generator, self.device(), 4);
-  const int64_t elements = is_wide ? 2 : 4;
-  launch(out,
-         sources::random,
-         kernel,
-         {{"DTYPE", dtype_of(out)},
-          {"IS_WIDE", is_wide},
-          {"DIGITS", digits},
-          {"REAL_IS_DOUBLE", self.scalar_type() == at::kDouble}},
-         range((out.numel() + elements - 1) / elements, 64),
-         arg(out),
-         static_cast<uint64_t>(out.numel()),
-         state.seed,
-         state.offset / 4,
-         arguments...);
+  // Compilers make no vectors of Philox: it is written in them where the
+  // results are floats that hold whatever is drawn.
+  const std::string_view name = kernel;
+  const at::ScalarType dtype = self.scalar_type();
+  const bool lanes = aten::device_of(out).is_cpu() && !is_wide &&
+                     name != "random_integer" &&
+                     (dtype == at::kFloat || dtype == at::kBool ||
+                      (has_lanes(dtype_of(out)) && name != "random_uniform"));
+  const int64_t elements = is_wide ? 2 : lanes ? 4 * 16 * 64 : 4;
+  launch(
+      out,
+      sources::random,
+      kernel,
+      {{"DTYPE", lanes && dtype == at::kBool ? DType::kFloat32 : dtype_of(out)},
+       {"OUT_DTYPE", dtype_of(out)},
+       {"LANES", lanes ? 16 : 1},
+       {"IS_WIDE", is_wide},
+       {"DIGITS", digits},
+       {"REAL_IS_DOUBLE", self.scalar_type() == at::kDouble}},
+      range((out.numel() + elements - 1) / elements, lanes ? 1 : 64),
+      arg(out),
+      static_cast<uint64_t>(out.numel()),
+      state.seed,
+      state.offset / 4,
+      arguments...);
   if (!out.is_same(self)) {
     self.copy_(out);
   }

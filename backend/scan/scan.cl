@@ -21,7 +21,7 @@
 // With what rounding has lost so far (Neumaier, Rundungsfehleranalyse einiger
 // Verfahren zur Summation endlicher Summen, 1974): long lines stay as exact as
 // sums in a wider type.
-kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void cumulative_sum(PARAMETERS) {
   LINE
   compute_t total = 0;
@@ -39,7 +39,7 @@ void cumulative_sum(PARAMETERS) {
 
 // Terms are relative to the largest element so far; what rounding has lost is
 // kept as above.
-kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void cumulative_log_sum_exp(PARAMETERS) {
   LINE
   compute_t largest = -INFINITY;
@@ -62,7 +62,7 @@ void cumulative_log_sum_exp(PARAMETERS) {
   }
 }
 #else
-kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void cumulative_sum(PARAMETERS) {
   LINE
   compute_t total = 0;
@@ -73,7 +73,7 @@ void cumulative_sum(PARAMETERS) {
 }
 #endif
 
-kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void cumulative_product(PARAMETERS) {
   LINE
   compute_t total = 1;
@@ -90,7 +90,7 @@ void cumulative_product(PARAMETERS) {
 #define IS_BEYOND(x, extreme) ((x) <= (extreme))
 #endif
 
-kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void cumulative_extreme(PARAMETERS, TENSOR(long, indices)) {
   LINE
   compute_t extreme = LOAD(POINTER(self), start);

@@ -23,6 +23,8 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
+constexpr int64_t kLongRow = 256;
+
 Tensor dense_for(const Tensor& result) {
   return result.is_contiguous()
              ? result
@@ -49,11 +51,15 @@ void launch_lines(const char* kernel,
     inner *= out.size(d);
   }
   const int64_t lines = out.numel() / length;
+  // Long rows one by one on CPUs: as a vector they would be gathered.
+  const int group =
+      aten::device_of(out).is_cpu() && inner == 1 && length >= kLongRow ? 1
+                                                                        : 16;
   launch(out,
          sources::scan,
          kernel,
-         {{"DTYPE", dtype_of(out)}, {define, 1}},
-         range(lines, 16),
+         {{"DTYPE", dtype_of(out)}, {"GROUP", group}, {define, 1}},
+         range(lines, group),
          arg(out),
          arg(input),
          static_cast<uint64_t>(lines),

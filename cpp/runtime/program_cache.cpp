@@ -109,10 +109,10 @@ struct ProgramCache::Impl {
     if (info.has_correctly_rounded_division) {
       options += " -cl-fp32-correctly-rounded-divide-sqrt";
     }
-    if (device.info().vectorizes_work_items &&
-        (device.info().type & CL_DEVICE_TYPE_CPU) != 0) {
+    if ((info.type & CL_DEVICE_TYPE_CPU) != 0) {
       // vload_half keeps Intel's compiler from packing work-items.
-      options += " -D HALF_BY_INTEGERS";
+      options += info.vectorizes_work_items ? " -D HALF_BY_INTEGERS"
+                                            : " -D UNKNOWN_TRUE";
     }
     if (!config().build_options.empty()) {
       options += " " + config().build_options;

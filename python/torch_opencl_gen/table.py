@@ -39,6 +39,9 @@ class Pointwise:
         dtypes: "floating" or "integral" (with bool) where only those have a
             meaning: others raise NotImplementedError.
         opinfo: name in torch's op_db where it differs from the op's.
+        lanewise: the expression also holds for vectors of floats, element by
+            element. Drivers have vectors of exp, log and the like, which some
+            make of no loop.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Pointwise:
     integral: str = ""
     dtypes: str = ""
     opinfo: str = ""
+    lanewise: bool = False
 
 
 @dataclass(frozen=True)

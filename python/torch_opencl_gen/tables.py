@@ -135,6 +135,7 @@ class Emitter:
                 _quote(self._scalar_names(entry, overload)),
                 self._uses_math(entry.expression, entry.bool_, entry.integral),
                 f"Dtypes::k{(entry.dtypes or 'all').capitalize()}",
+                str(entry.lanewise).lower(),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (

@@ -1,0 +1,89 @@
+"""What CPUs compute in vectors of 16: ends of vectors, chunks and rows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from against_cpu import FLOATS, check
+from torch.nn import functional as F
+
+SIZES = (1, 15, 16, 17, 1000, 16385, 40003)
+OPS = {
+    "gelu": F.gelu,
+    "elu": F.elu,
+    "log_sigmoid": F.logsigmoid,
+    "softplus": F.softplus,
+    "silu": F.silu,
+    "pow": lambda x: x.abs().pow(2.5),
+    "remainder": lambda x: torch.remainder(x, 0.75),
+    "floor_divide": lambda x: torch.floor_divide(x, 0.75),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ["gelu", "elu", "log_sigmoid"])
+def test_sizes(device, name, dtype):
+    for size in SIZES:
+        check(OPS[name], [torch.randn(size)], device, dtype)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_ends_of_rows(device, name):
+    """Nothing beyond a row's end is read or written."""
+    whole = torch.full((7, 53), float("nan"))
+    values = torch.randn(7, 35)
+    whole[:, 3:38] = values
+    there = whole.to(device)
+    result = torch.full((7, 53), 8.0, device=device)
+    result[:, 3:38].copy_(OPS[name](there[:, 3:38]))
+    torch.testing.assert_close(result[:, 3:38].cpu(), OPS[name](values))
+    assert (result[:, :3] == 8).all() and (result[:, 38:] == 8).all()
+
+
+def test_repeated_rows(device):
+    exponents = torch.rand(1, 35)
+    check(lambda x, e: x.abs().pow(e), [torch.randn(9, 35), exponents], device)
+    check(lambda x, e: x.abs().pow(e), [torch.randn(9, 35), exponents.mT[:9]], device)
+
+
+def test_gelu_of_every_size_of_number(device):
+    """Three epsilons of the result, also where it is nearly zero."""
+    x = torch.cat([torch.linspace(-12, 12, 100001), torch.tensor([1e-30, -1e-30])])
+    exact = x.double() * torch.special.erfc(x.double() / -math.sqrt(2)) / 2
+    error = (F.gelu(x.to(device)).cpu().double() - exact).abs() / exact.abs()
+    assert error[exact != 0].max() <= 3 * torch.finfo(torch.float32).eps
+    ends = F.gelu(torch.tensor([math.inf, 0.0, -30.0, math.nan], device=device))
+    assert ends.tolist()[:3] == [math.inf, 0, 0] and ends[3].isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("draw", ["uniform_", "normal_", "exponential_", "bernoulli_"])
+def test_draws_do_not_depend_on_the_size(device, draw, dtype):
+    def drawn(size: int) -> torch.Tensor:
+        generator = torch.Generator(device).manual_seed(3)
+        guarded = torch.full((size + 2,), 8.0, device=device, dtype=dtype)
+        getattr(guarded[1:-1], draw)(generator=generator)
+        assert (guarded[0] == 8).item() and (guarded[-1] == 8).item()
+        return guarded[1:-1]
+
+    longest = drawn(10007)
+    for size in (1, 3, 63, 64, 65, 4095, 4097):
+        assert torch.equal(drawn(size), longest[:size])
+
+
+def test_masks_of_nothing(device):
+    x = torch.randn(5003).to(device)
+    assert not torch.isnan(x).any() and not torch.logical_not(x + 99).any()
+    mask = torch.empty(5003, dtype=torch.bool, device=device).bernoulli_(0.25)
+    assert set(mask.view(torch.uint8).unique().tolist()) == {0, 1}
+    assert 0.2 < mask.float().mean().item() < 0.3
+
+
+def test_silu_backward_is_one_kernel(device):
+    x = torch.randn(33, device=device, requires_grad=True)
+    y = F.silu(x)
+    with torch.profiler.profile() as profile:
+        y.sum().backward()
+    assert "aten::sigmoid" not in {event.name for event in profile.events()}
