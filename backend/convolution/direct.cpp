@@ -157,9 +157,11 @@ Tensor with_borders(const ConvolutionProblem& p, const Tensor& image) {
 }
 
 Tensor with_channels_last(const Tensor& image) {
-  return image.stride(1) == 1
-             ? image
-             : image.contiguous(at::MemoryFormat::ChannelsLast3d);
+  if (image.stride(1) == 1) {
+    return image;
+  }
+  // copy: the product's rows run along the channels
+  return image.contiguous(at::MemoryFormat::ChannelsLast3d);
 }
 
 }  // namespace
