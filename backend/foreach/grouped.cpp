@@ -3,6 +3,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../common/kernel_text.h"
 
+#include <cctype>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -17,6 +18,15 @@ using at::Tensor;
 constexpr size_t kParameterBytes = 1000;
 constexpr int kSlots = 8;
 constexpr int kSlotShift = 29;
+
+bool calls_function(const std::string& statements) {
+  for (size_t i = 1; i < statements.size(); ++i) {
+    if (statements[i] == '(' && std::isalnum(statements[i - 1])) {
+      return true;
+    }
+  }
+  return false;
+}
 
 // The kernel's table, as words: chunks before each tensor, elements of each,
 // a place (slot and element offset) for each operand of each.
@@ -65,8 +75,9 @@ std::string text_of(const std::string& statements,
       operands.begin(), operands.end(), [](const GroupedOperand& operand) {
         return operand.is_single && operand.is_written;
       });
-  // Intel's compiler makes no vectors of a square root in a loop.
-  bool lanes = group == 1 && !shares;
+  // Intel's compiler makes no vectors of a square root in a loop; plain
+  // arithmetic it unrolls better by itself.
+  bool lanes = group == 1 && !shares && calls_function(statements);
   for (size_t k = 0; k < operands.size(); ++k) {
     lanes &= operands[k].is_single || has_lanes(dtypes[k]);
   }
