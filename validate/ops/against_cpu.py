@@ -149,8 +149,8 @@ def _nudged(
     changed = []
     for value in inputs:
         if value is not None and value.is_floating_point():
-            value = move(value, torch.device("cpu"))
-            value.copy_(nudged(value.to(dtype), generator))
+            value = move(value, torch.device("cpu"), dtype)
+            value.copy_(nudged(value, generator))
         changed.append(value)
     return changed
 
