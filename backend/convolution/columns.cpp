@@ -12,15 +12,6 @@ namespace {
 
 constexpr int64_t kRun = 256;  // RUN of sum_columns on CPUs
 
-using Vector4 = std::array<int32_t, 4>;
-
-Vector4 vector4(const Spatial& spatial) {
-  return {static_cast<int32_t>(spatial[0]),
-          static_cast<int32_t>(spatial[1]),
-          static_cast<int32_t>(spatial[2]),
-          0};
-}
-
 // The right operand: columns of `input`, with pixels or taps as its rows.
 Tensor pack_columns(const ConvolutionProblem& p,
                     const Tensor& input,

@@ -13,6 +13,15 @@ namespace torch_opencl::ops {
 
 using Spatial = std::array<int64_t, 3>;  // depth, height, width
 
+// A kernel's int4 argument.
+using Vector4 = std::array<int32_t, 4>;
+inline Vector4 vector4(const Spatial& spatial) {
+  return {static_cast<int32_t>(spatial[0]),
+          static_cast<int32_t>(spatial[1]),
+          static_cast<int32_t>(spatial[2]),
+          0};
+}
+
 // Plain values: what a solver is chosen by.
 struct ConvolutionProblem {
   int64_t images;

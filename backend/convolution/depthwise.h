@@ -27,7 +27,6 @@ constexpr int64_t kMaxParts = 64;       // of the positions a weight sums over
 constexpr int64_t kMaxSharing = 4;      // beyond, matrix products do better
 
 using Vector2 = std::array<int32_t, 2>;
-using Vector4 = std::array<int32_t, 4>;
 
 inline Vector2 plane(const Spatial& spatial) {
   return {static_cast<int32_t>(spatial[1]), static_cast<int32_t>(spatial[2])};

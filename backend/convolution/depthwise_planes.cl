@@ -1,7 +1,6 @@
 // Depthwise convolution of small planes, whose rows are shorter than vectors or
 // little longer: LANES planes at a time are turned in registers, so that channels are
-// innermost, and worked on in the nearest caches. Square kernels of side KERNEL,
-// undilated, by strides of STRIDE both ways; planes are dense.
+// innermost, and worked on in the nearest caches. Planes are dense.
 //
 // Forward, data gradients (with the taps reversed, the source spread by UP) and weight
 // gradients. Pairs are (h, w); strides are (n, c, h, w).
@@ -9,23 +8,11 @@
 #include "types.clh"
 #include "lanes.clh"
 #include "transpose_vectors.clh"
+#include "depthwise_square.clh"
 
-#ifndef KERNEL
-#define KERNEL 3
-#endif
-#ifndef STRIDE
-#define STRIDE 1
-#endif
-#ifndef UP
-#define UP 1  // or 2, with a STRIDE of 1
-#endif
-#ifndef PHASE
-#define PHASE 0  // padding % UP
-#endif
 #ifndef PIXELS
 #define PIXELS 1024  // of a plane with its padding at most
 #endif
-#define TAPS (KERNEL * KERNEL)
 // Taps whose sums fit the registers together.
 #if KERNEL == 7
 #define GROUP 7

@@ -1,32 +1,17 @@
-// Depthwise convolution where channels are innermost (channels_last), by square
-// kernels of side KERNEL, undilated, by strides of STRIDE both ways.
-//
-// Forward, and with the taps reversed the data gradient, whose source is spread by
-// the stride, UP: every other tap falls on zeros and is left out.
+// Depthwise convolution where channels are innermost (channels_last): forward, and
+// with the taps reversed the data gradient, whose source is spread by the stride.
 
 #include "types.clh"
 #include "lanes.clh"
 #include "fetch.clh"
+#include "depthwise_square.clh"
 
-#ifndef KERNEL
-#define KERNEL 3
-#endif
-#ifndef STRIDE
-#define STRIDE 1
-#endif
-#ifndef UP
-#define UP 1  // or 2, with a STRIDE of 1
-#endif
-#ifndef PHASE
-#define PHASE 0  // padding % UP
-#endif
 #ifndef CHANNELS
 #define CHANNELS 512  // of one work-item at most
 #endif
 #ifndef PREFETCH
 #define PREFETCH 0  // pixels are apart and come from memory
 #endif
-#define TAPS (KERNEL * KERNEL)
 #define STRIP 4  // outputs of a row that share what they read
 #define WINDOW (((STRIP - 1) * STRIDE + PHASE + KERNEL - 1) / UP + 1)
 

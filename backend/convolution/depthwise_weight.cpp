@@ -32,8 +32,8 @@ void total_weight(const ConvolutionProblem& p,
          weight_strides(p, a.weight, false));
 }
 
-// The kernels by channels have parameters in common; `range` is in groups of
-// channels and parts.
+// The kernels by channels have parameters in common. `groups` of `at_once`
+// channels, `parts` of `rows` rows or images.
 void launch_weight(const ConvolutionProblem& p,
                    const ConvolutionArguments& a,
                    const runtime::KernelSource& source,

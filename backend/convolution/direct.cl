@@ -10,11 +10,9 @@
 #include "lanes.clh"
 #include "transpose_vectors.clh"
 #include "panels.clh"
+#include "tile.clh"
 
-#ifndef SUM_BLOCK
-#define SUM_BLOCK 256
-#endif
-#define VECTORS (COLUMNS / LANES)
+#define PIXEL_CHANNEL(i) pixel[i][c]
 
 #define STRIDES(name)                                                     \
   const index_t name##_batch_stride, const index_t name##_d_stride,       \
@@ -81,13 +79,7 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
 
     VECTOR totals[ROWS][VECTORS];
     VECTOR sums[ROWS][VECTORS];
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-      for (int j = 0; j < VECTORS; ++j) {
-        totals[i][j] = sums[i][j] = 0;
-      }
-    }
+    FOR_EACH_VECTOR(i, j) totals[i][j] = sums[i][j] = 0;
     int summed = 0;
     for (int d = 0; d < taps.s0; ++d) {
       for (int h = 0; h < taps.s1; ++h) {
@@ -112,30 +104,14 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
             const int end = min(run, c + SUM_BLOCK - summed);
             summed += end - c;
             for (; c < end; ++c) {
-              VECTOR line[VECTORS];
-#pragma unroll
-              for (int j = 0; j < VECTORS; ++j) {
-                line[j] = vload16(j, b);
-              }
-#pragma unroll
-              for (int i = 0; i < ROWS; ++i) {
-                const VECTOR factor = pixel[i][c];
-#pragma unroll
-                for (int j = 0; j < VECTORS; ++j) {
-                  sums[i][j] = fma(factor, line[j], sums[i][j]);
-                }
-              }
+              ADD_OUTER_PRODUCT(sums, PIXEL_CHANNEL, b)
               b += COLUMNS;
             }
             if (summed == SUM_BLOCK) {
               summed = 0;
-#pragma unroll
-              for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-                for (int j = 0; j < VECTORS; ++j) {
-                  totals[i][j] += sums[i][j];
-                  sums[i][j] = 0;
-                }
+              FOR_EACH_VECTOR(i, j) {
+                totals[i][j] += sums[i][j];
+                sums[i][j] = 0;
               }
             }
           }
@@ -159,13 +135,9 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
     const int width = min(COLUMNS, columns - first_column);
     if (out_channel_stride == 1) {
       if (width == COLUMNS) {
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-          for (int j = 0; j < VECTORS; ++j) {
-            stream_lanes(POINTER(out), to[i] + first_column + j * LANES, 1, LANES,
-                         totals[i][j]);
-          }
+        FOR_EACH_VECTOR(i, j) {
+          stream_lanes(POINTER(out), to[i] + first_column + j * LANES, 1, LANES,
+                       totals[i][j]);
         }
         continue;
       }

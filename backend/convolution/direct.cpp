@@ -21,15 +21,6 @@ constexpr int64_t kFewChannels = 16;
 // sums them.
 constexpr int64_t kPixelsAtOnce = 4096;
 
-using Vector4 = std::array<int32_t, 4>;
-
-Vector4 vector4(const Spatial& spatial, int32_t last = 0) {
-  return {static_cast<int32_t>(spatial[0]),
-          static_cast<int32_t>(spatial[1]),
-          static_cast<int32_t>(spatial[2]),
-          last};
-}
-
 // out[o] = sum of taps t of panels[first_tap + t * tap_step] *
 // image[o * step + origin + t * dilation], in elements of `run`.
 struct DirectProduct {
@@ -85,7 +76,7 @@ void multiply_directly(const Tensor& image,
       static_cast<int32_t>(product.run),
       vector4(image_size),
       vector4(out_size),
-      vector4(product.taps, 1),
+      vector4(product.taps),
       vector4(product.step),
       vector4(product.origin),
       vector4(product.dilation),
@@ -164,13 +155,20 @@ Tensor with_channels_last(const Tensor& image) {
   return image.contiguous(at::MemoryFormat::ChannelsLast3d);
 }
 
+// A product of whole tiles of `rows` pixels.
+bool is_product(const ConvolutionProblem& p,
+                const runtime::DeviceInfo& device,
+                int64_t rows) {
+  return device.device_class == runtime::DeviceClass::kCpu &&
+         compute_type(p.dtype) == p.dtype && p.groups == 1 && !p.is_large &&
+         rows >= 8;
+}
+
 }  // namespace
 
 bool supports_direct(const ConvolutionProblem& p,
                      const runtime::DeviceInfo& device) {
-  return device.device_class == runtime::DeviceClass::kCpu &&
-         compute_type(p.dtype) == p.dtype && p.groups == 1 && !p.is_large &&
-         p.images * p.pixels() >= 8;
+  return is_product(p, device, p.images * p.pixels());
 }
 
 // Elsewhere the image is copied: that pays for several taps of long runs.
@@ -192,7 +190,7 @@ void direct_forward(const ConvolutionProblem& p,
       .panel_taps = p.taps(),
       .first_tap = a.reverses_taps ? p.taps() - 1 : 0,
       .tap_step = {direction * rows, direction * p.kernel[2], direction}};
-  Tensor image = with_channels_last(a.input);
+  Tensor image;
   if (has_few_channels(p) && !a.reverses_taps) {
     image = with_borders(p, a.input);
     product.origin = {0, 0, 0};
@@ -200,6 +198,8 @@ void direct_forward(const ConvolutionProblem& p,
     product.taps[2] = 1;
     product.panel_taps /= p.kernel[2];
     product.tap_step = {p.kernel[1], 1, 0};
+  } else {
+    image = with_channels_last(a.input);
   }
   multiply_directly(
       image, pack_taps(p, a.weight, 0), a.bias, a.output, product);
@@ -211,9 +211,7 @@ bool supports_direct_data(const ConvolutionProblem& p,
   for (size_t d = 0; d < p.stride.size(); ++d) {
     rows *= p.input[d] / p.stride[d];
   }
-  return device.device_class == runtime::DeviceClass::kCpu &&
-         compute_type(p.dtype) == p.dtype && p.groups == 1 && !p.is_large &&
-         p.dilation == Spatial{1, 1, 1} && rows >= 8;
+  return is_product(p, device, rows) && p.dilation == Spatial{1, 1, 1};
 }
 
 bool prefers_direct_data(const ConvolutionProblem& p,

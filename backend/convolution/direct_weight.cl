@@ -6,11 +6,9 @@
 #include "types.clh"
 #include "lanes.clh"
 #include "panels.clh"
+#include "tile.clh"
 
-#ifndef SUM_BLOCK
-#define SUM_BLOCK 256
-#endif
-#define VECTORS (COLUMNS / LANES)
+#define CHANNEL(i) a[i]
 
 // Positions of the output whose tap lies inside the image: from .s0 to .s1.
 static inline int2 inside(int size, int out_size, int stride, int first) {
@@ -48,13 +46,7 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
 
   VECTOR totals[ROWS][VECTORS];
   VECTOR sums[ROWS][VECTORS];
-#pragma unroll
-  for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-    for (int j = 0; j < VECTORS; ++j) {
-      totals[i][j] = sums[i][j] = 0;
-    }
-  }
+  FOR_EACH_VECTOR(i, j) totals[i][j] = sums[i][j] = 0;
   int summed = 0;
   for (int n = 0; n < images; ++n) {
     for (int d = ds.s0; d < ds.s1; ++d) {
@@ -66,32 +58,16 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
             (h * stride.s1 + at.s1) * h_stride + (ws.s0 * stride.s2 + at.s2) * w_stride +
             first_column;
         for (int w = ws.s0; w < ws.s1; ++w) {
-          VECTOR line[VECTORS];
-#pragma unroll
-          for (int j = 0; j < VECTORS; ++j) {
-            line[j] = vload16(j, b);
-          }
-#pragma unroll
-          for (int i = 0; i < ROWS; ++i) {
-            const VECTOR factor = a[i];
-#pragma unroll
-            for (int j = 0; j < VECTORS; ++j) {
-              sums[i][j] = fma(factor, line[j], sums[i][j]);
-            }
-          }
+          ADD_OUTER_PRODUCT(sums, CHANNEL, b)
           a += ROWS;
           b += step;
         }
         summed += ws.s1 - ws.s0;
         if (summed >= SUM_BLOCK) {
           summed = 0;
-#pragma unroll
-          for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-            for (int j = 0; j < VECTORS; ++j) {
-              totals[i][j] += sums[i][j];
-              sums[i][j] = 0;
-            }
+          FOR_EACH_VECTOR(i, j) {
+            totals[i][j] += sums[i][j];
+            sums[i][j] = 0;
           }
         }
       }

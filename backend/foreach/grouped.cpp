@@ -128,8 +128,8 @@ std::string text_of(const std::string& statements,
     text += kIndependent;
   }
   text += "  for (size_t i = begin + get_local_id(0); i < end; i += " +
-          number(lanes ? kValueLanes : group) +
-          ") {\n    const int width = (int)(end - i);\n";
+          number(lanes ? kValueLanes : group) + ") {\n" +
+          (lanes ? "    const int width = (int)(end - i);\n" : "");
   for (size_t k = 0; k < operands.size(); ++k) {
     if (operands[k].is_single) {
       continue;

@@ -33,7 +33,9 @@
 
 #ifndef IS_GPU
 #include "transpose_vectors.clh"
-#define VECTORS (COLUMNS / 16)
+#include "tile.clh"
+
+#define LEFT(i) a[i * row_step]
 
 #define IS_PLAIN_float32 1
 #define IS_PLAIN_float64 1
@@ -103,47 +105,17 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
     int k = 0;
     do {
       VECTOR sums[ROWS][VECTORS];
-#pragma unroll
-      for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-        for (int j = 0; j < VECTORS; ++j) {
-          sums[i][j] = 0;
-        }
-      }
+      FOR_EACH_VECTOR(i, j) sums[i][j] = 0;
       const int is_first = k == 0;
       for (const int end = min(depth, k + SUM_BLOCK); k < end; ++k) {
-        VECTOR line[VECTORS];
-#pragma unroll
-        for (int j = 0; j < VECTORS; ++j) {
-          line[j] = vload16(j, b);
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-          const VECTOR factor = a[i * row_step];
-#pragma unroll
-          for (int j = 0; j < VECTORS; ++j) {
-            sums[i][j] = fma(factor, line[j], sums[i][j]);
-          }
-        }
+        ADD_OUTER_PRODUCT(sums, LEFT, b)
         a += depth_step;
         b += next_line;
       }
       if (!is_first) {
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-          for (int j = 0; j < VECTORS; ++j) {
-            sums[i][j] += totals[i][j];
-          }
-        }
+        FOR_EACH_VECTOR(i, j) sums[i][j] += totals[i][j];
       }
-#pragma unroll
-      for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-        for (int j = 0; j < VECTORS; ++j) {
-          totals[i][j] = sums[i][j];
-        }
-      }
+      FOR_EACH_VECTOR(i, j) totals[i][j] = sums[i][j];
     } while (k < depth);
 
     const int width = min(COLUMNS, columns - first_column);
