@@ -33,9 +33,12 @@
 
 #ifndef IS_GPU
 #include "transpose_vectors.clh"
+#include "fetch.clh"
 #include "tile.clh"
 
 #define LEFT(i) a[i * row_step]
+#define FETCH_DEPTH 128  // of the left panels: a page of 4 KiB
+#define FETCH_LINES 8    // of a right operand in place, each from a page of its own
 
 #define IS_PLAIN_float32 1
 #define IS_PLAIN_float64 1
@@ -108,6 +111,14 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
       FOR_EACH_VECTOR(i, j) sums[i][j] = 0;
       const int is_first = k == 0;
       for (const int end = min(depth, k + SUM_BLOCK); k < end; ++k) {
+        // Few processors ask for panels early enough by themselves.
+#ifndef LEFT_IN_PLACE
+        fetch(a + FETCH_DEPTH * ROWS);
+#endif
+#ifdef RIGHT_IN_PLACE
+#pragma unroll
+        for (int j = 0; j < VECTORS; ++j) fetch(b + FETCH_LINES * next_line + j * 16);
+#endif
         ADD_OUTER_PRODUCT(sums, LEFT, b)
         a += depth_step;
         b += next_line;
