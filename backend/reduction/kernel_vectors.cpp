@@ -26,7 +26,81 @@ std::string load_vector_text(const ReductionKey& key, const std::string& at) {
          "(input0 + (" + at + "))";
 }
 
+// Joined with itself so turned, a vector's first lane is the result of all.
+constexpr const char* kTurned[] = {".s89abcdef01234567",
+                                   ".s456789abcdef0123",
+                                   ".s23456789abcdef01",
+                                   ".s123456789abcdef0"};
+
+// The loop over the lines of an output's elements in memory, to `at`, where a
+// run of BLOCK elements at most begins.
+std::string lines_text(const ReductionKey& key) {
+  return "for (count_t r = begin; r < end;) {\n"
+         "const count_t row = r / (count_t)reduced_sizes.s0;\n"
+         "const count_t column = r - row * (count_t)reduced_sizes.s0;\n"
+         "count_t linear = row;\n" +
+         offsets_text(
+             {{"at", "reduced_strides0"}}, "reduced_sizes", 1, key.reduced) +
+         "at += base0 + (index_t)column;\n"
+         "const int run = (int)min((count_t)BLOCK,\n"
+         "    min((count_t)reduced_sizes.s0 - column, end - r));\n"
+         "int i = 0;\n";
+}
+
+constexpr const char* kOutputsText =
+    "for (count_t output = get_global_id(0) * (count_t)tile;\n"
+    "     output < min(outputs, (count_t)(get_global_id(0) + 1) * tile);\n"
+    "     ++output) {\n"
+    "count_t linear = output;\n";
+
 }  // namespace
+
+// A run's extreme by vectors, and its place only where it is a new one.
+std::string inner_extremes_text(const ReductionKey& key) {
+  const std::string better = key.op->extreme;
+  const auto join = [&better](const std::string& to, const std::string& x) {
+    return to + " = " + better + "(" + x + ", " + to + ");\n";
+  };
+  std::string steps, fold;
+  for (int i = 0; i < 4; ++i) {
+    const std::string number = std::to_string(i);
+    steps += join("lanes" + number,
+                  load_vector_text(key, "at + i + " + number + " * LANES"));
+  }
+  for (int i = 3; i > 0; --i) {
+    fold += join("lanes0", numbered("lanes", i));
+  }
+  for (const char* turned : kTurned) {
+    fold += join("lanes0", std::string("lanes0") + turned);
+  }
+  const std::string number_at_i =
+      load_text(key.inputs[0], "input0", "at + i", "compute_t");
+  return kOutputsText + kept_text(key, true, 0) +
+         "state_t state = IDENTITY;\n" + lines_text(key) +
+         "lanes_t lanes0 = (lanes_t)(IDENTITY.value);\n"
+         "lanes_t lanes1 = lanes0, lanes2 = lanes0, lanes3 = lanes0;\n"
+         "for (; i + 4 * LANES <= run; i += 4 * LANES) {\n" +
+         steps + "}\nfor (; i + LANES <= run; i += LANES) {\n" +
+         join("lanes0", load_vector_text(key, "at + i")) + "}\n" + fold +
+         "compute_t extreme = lanes0.s0;\nfor (; i < run; ++i) {\n" +
+         join("extreme", number_at_i) +
+         "}\n{\nconst state_t a = state;\n"
+         "const state_t b = value_at(extreme, (long)r);\n"
+         "state = " +
+         key.op->combine +
+         ";\n}\nif (state.index == (long)r) {\n"
+         "const lanes_t extremes = (lanes_t)(extreme);\n"
+         "for (i = 0; i + LANES <= run; i += LANES) {\n"
+         "const lanes_t x = " +
+         load_vector_text(key, "at + i") +
+         ";\nif (any(x == extremes || (x != x && extremes != extremes))) "
+         "break;\n}\n"
+         "for (; i < run; ++i) {\nconst compute_t x = " +
+         number_at_i +
+         ";\nif (x == extreme || (IS_NAN(x) && IS_NAN(extreme))) {\n"
+         "state = value_at(x, (long)r + i);\nbreak;\n}\n}\n}\nr += run;\n}\n" +
+         finish_text(key, key.is_split) + "}\n";
+}
 
 // Four vectors in turn hide the latency of an addition.
 std::string inner_vectors_text(const ReductionKey& key) {
@@ -46,37 +120,27 @@ std::string inner_vectors_text(const ReductionKey& key) {
                            combine_text(key, "folded_rest", "rest") +
                            "lanes0 = lanes1 = lanes2 = lanes3 = " + identity +
                            ";\nrest = IDENTITY;\nsince = 0;\n";
-  return "for (count_t output = get_global_id(0) * (count_t)tile;\n"
-         "     output < min(outputs, (count_t)(get_global_id(0) + 1) * tile);\n"
-         "     ++output) {\n"
-         "count_t linear = output;\n" +
-         kept_text(key, true, 0) + "lanes_t lanes0 = " + identity +
+  std::string fold_lanes;
+  for (const char* turned : kTurned) {
+    fold_lanes +=
+        vector_combine_text(key, "folded", std::string("folded") + turned);
+  }
+  return kOutputsText + kept_text(key, true, 0) +
+         "lanes_t lanes0 = " + identity +
          ";\nlanes_t lanes1 = lanes0, lanes2 = lanes0, lanes3 = lanes0;\n"
          "lanes_t folded = lanes0;\n"
          "state_t rest = IDENTITY, folded_rest = IDENTITY;\n"
-         "int since = 0;\n"
-         "for (count_t r = begin; r < end;) {\n"
-         "const count_t row = r / (count_t)reduced_sizes.s0;\n"
-         "const count_t column = r - row * (count_t)reduced_sizes.s0;\n"
-         "count_t linear = row;\n" +
-         offsets_text(
-             {{"at", "reduced_strides0"}}, "reduced_sizes", 1, key.reduced) +
-         "at += base0 + (index_t)column;\n"
-         "const int run = (int)min((count_t)BLOCK,\n"
-         "    min((count_t)reduced_sizes.s0 - column, end - r));\n"
-         "int i = 0;\n"
-         "for (; i + 4 * LANES <= run; i += 4 * LANES) {\n" +
+         "int since = 0;\n" +
+         lines_text(key) + "for (; i + 4 * LANES <= run; i += 4 * LANES) {\n" +
          steps + "}\nfor (; i + LANES <= run; i += LANES) " +
          vector_step_text(key, "lanes0", load_vector_text(key, "at + i")) +
          "for (; i < run; ++i) " +
          step_text(
              key, "rest", [](int) { return "at + i"; }, "r + i") +
          "since += run;\nif (since >= BLOCK) {\n" + fold + "}\nr += run;\n}\n" +
-         fold + "state_t lane[LANES];\nvstore16(folded, 0, lane);\n" +
-         tree_text(key, "lane", "LANES") +
-         combine_text(key, "lane[0]", "folded_rest") +
-         "const state_t state = lane[0];\n" + finish_text(key, key.is_split) +
-         "}\n";
+         fold + fold_lanes + "state_t state = folded.s0;\n" +
+         combine_text(key, "state", "folded_rest") +
+         finish_text(key, key.is_split) + "}\n";
 }
 
 // Lines of up to COLUMNS outputs, so that memory is read in long runs.

@@ -28,14 +28,18 @@ constexpr ReductionOp kMaximum{"max.dim_max",
                                "greater_at(state, value_at(x, index))",
                                "greater_at(a, b)",
                                {"state.value", "state.index"},
-                               ""};
+                               "",
+                               false,
+                               "greater_of"};
 constexpr ReductionOp kMinimum{"min.dim_min",
                                "value_index_t",
                                "value_at(HIGHEST, LONG_MAX)",
                                "smaller_at(state, value_at(x, index))",
                                "smaller_at(a, b)",
                                {"state.value", "state.index"},
-                               ""};
+                               "",
+                               false,
+                               "smaller_of"};
 
 template <class Meta, const ReductionOp& kOp>
 struct ExtremeWithIndex : Meta {

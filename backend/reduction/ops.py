@@ -7,12 +7,14 @@ _MAXIMUM = {
     "identity": "value_at(LOWEST, LONG_MAX)",
     "step": "greater_at(state, value_at(x, index))",
     "combine": "greater_at(a, b)",
+    "extreme": "greater_of",
 }
 _MINIMUM = {
     "state": "value_index_t",
     "identity": "value_at(HIGHEST, LONG_MAX)",
     "step": "smaller_at(state, value_at(x, index))",
     "combine": "smaller_at(a, b)",
+    "extreme": "smaller_of",
 }
 
 REDUCTION = (

@@ -201,7 +201,10 @@ class Launcher {
     const int32_t run = key_.layout == ReductionLayout::kInner
                             ? problem_.reduced_sizes[0]
                             : problem_.kept_sizes[0];
-    key_.is_vector = key_.input_count == 1 && key_.units == 1 && op_.lanewise &&
+    const bool has_vectors =
+        op_.lanewise ||
+        (*op_.extreme && key_.layout == ReductionLayout::kInner);
+    key_.is_vector = key_.input_count == 1 && key_.units == 1 && has_vectors &&
                      is_floating(key_.compute) && run >= kReductionLanes;
   }
 

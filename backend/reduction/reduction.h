@@ -19,6 +19,8 @@ struct ReductionOp {
   const char* results[kMaxReductionOutputs];
   const char* scalars;
   bool lanewise = false;  // holds for vectors as well, element by element
+  // Of two values, where `state` is one of the values and its place.
+  const char* extreme = "";
   // The rest is for kernels of users. Inputs are not converted to compute_t
   // where `keeps_dtypes`.
   const char* inputs = "x";

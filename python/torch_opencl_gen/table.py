@@ -79,6 +79,8 @@ class Reduction:
         opinfo: as in ``Pointwise``.
         lanewise: step and combine also hold for vectors of floating
             ``compute_t``, element by element.
+        extreme: the function of two values that picks one, where ``state``
+            is a value and its place.
     """
 
     name: str
@@ -94,3 +96,4 @@ class Reduction:
     also: tuple[str, ...] = ()
     opinfo: str = ""
     lanewise: bool = False
+    extreme: str = ""

@@ -159,6 +159,7 @@ class Emitter:
                 "{" + ", ".join(_quote(result) for result in results) + "}",
                 _quote(self._scalar_names(entry, overload)),
                 str(entry.lanewise).lower(),
+                _quote(entry.extreme),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (

@@ -69,3 +69,45 @@ def test_nan(device, size, dim):
 def test_prod(device):
     x = torch.rand(6, 50) + 0.6
     check(lambda x: (x.prod(0), x.prod(1)), [x], device, backward=False)
+
+
+def _values(kind: str, size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    x = torch.randn(size)
+    if kind == "ties":
+        x = x.mul(2).round()
+    elif kind == "rising":  # every run has a new extreme
+        x = x.sort(-1)[0]
+    elif kind == "nan":
+        x[torch.rand(size) < 0.02] = float("nan")
+    elif kind == "infinite":
+        x.fill_(float("-inf"))
+    elif kind == "zeros":  # of either sign: equal
+        x = torch.where(x < 0, -0.0, 0.0)
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("kind", ["ties", "rising", "nan", "infinite", "zeros"])
+@pytest.mark.parametrize(
+    "size,dim",
+    [
+        ((3, 15), 1),
+        ((3, 17), 1),
+        ((4, 3, 50), 2),
+        ((4, 30, 50), 1),  # places along a stride
+        ((2, 8192), 1),  # a block
+        ((3, 8211), 1),
+        ((1, 100003), 1),  # split
+    ],
+)
+def test_places_of_extremes(device, size, dim, kind, dtype):
+    x = _values(kind, size, dtype)
+    y = x.to(device)
+    for op in (torch.max, torch.min):
+        for on_cpu, on_device in zip(op(x, dim), op(y, dim), strict=True):
+            torch.testing.assert_close(
+                on_device.cpu(), on_cpu, rtol=0, atol=0, equal_nan=True
+            )
+    for op in (torch.argmax, torch.argmin):
+        assert torch.equal(op(y, dim).cpu(), op(x, dim))
+        assert torch.equal(op(y).cpu(), op(x))
