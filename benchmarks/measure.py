@@ -2,13 +2,10 @@
 
 Devices are measured in turns, A B A B, so that a change of the machine's speed
 meets all of them, and a ratio is made within a turn. All CPU devices share the
-processor's cores, and threads of torch's OpenMP spin for about a millisecond
-after their last task. That disturbs nothing here: resnet18's inference on two
-cores took, with Intel's driver, PoCL and torch's CPU in turns, what each takes
-alone (medians 303, 319 and 250 ms against 299, 320 and 259), with
-OMP_WAIT_POLICY=PASSIVE 295, 317 and 270, with sleeps of 0.3 s between 299, 320
-and 256. So no variable is set and nobody sleeps; a turn of short calls begins
-with one that is not timed.
+processor's cores, and threads of torch's OpenMP spin for up to 8 ms after their
+last task, which made bursts of short calls that followed up to twice as long. So
+a turn begins when the process uses no processor, and with a call that is not
+timed, which wakes the device's own threads.
 """
 
 from __future__ import annotations
@@ -95,6 +92,16 @@ def seconds_of(function: Callable[[], object], device: str, calls: int = 1) -> f
     return (time.perf_counter() - start) / calls
 
 
+def wait_for_idle_threads(limit: float = 0.5) -> None:
+    """Waits until no thread of this process runs, ``limit`` seconds at most."""
+    started = time.perf_counter()
+    while time.perf_counter() - started < limit:
+        used = time.process_time()
+        time.sleep(0.002)
+        if time.process_time() - used < 0.0002:
+            return
+
+
 def burst_of(function: Callable[[], object], device: str) -> int:
     """How many calls make a burst that is long enough to be timed."""
     function()
@@ -130,8 +137,9 @@ def interleave(
             break
         for device, function in functions.items():
             progress(f"{device}: round {number + 1}")
+            wait_for_idle_threads()
             if bursts[device] > 1:
-                function()  # the caches and the threads of the others
+                function()  # the caches and the threads
             times[device].append(seconds_of(function, places[device], bursts[device]))
     return times
 
