@@ -94,15 +94,17 @@ bool is_in_strips(const ConvolutionProblem& p, const Sum& s) {
 void run_strips(const ConvolutionProblem& p, const Sum& s) {
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
-  const int64_t rows = rows_at_once(s.out.size(4));
-  const int64_t blocks = ceil_div(s.out.size(3), rows);
+  const int64_t all_rows = images * s.out.size(3);
   // All a pixel has, where that leaves each core some work and the weight fits
   // the nearest cache.
   const int64_t most = kFactors / p.taps() / kLanes * kLanes;
   const int64_t units = aten::device_of(s.out).info().compute_units;
-  const int64_t shared = channels * blocks * images / (4 * units);
+  const int64_t shared = channels * all_rows / (kItems * units);
   const int64_t at_once = std::clamp(
       ceil_div(shared, kLanes) * kLanes, std::min<int64_t>(64, most), most);
+  const int64_t groups = ceil_div(channels, at_once);
+  const int64_t rows =
+      ceil_div(all_rows, std::min(all_rows, ceil_div(kItems * units, groups)));
   launch_sum(s,
              sources::depthwise_strips,
              "depthwise_strips",
@@ -115,12 +117,13 @@ void run_strips(const ConvolutionProblem& p, const Sum& s) {
               {"CHANNELS", most},
               {"PREFETCH",
                channels > kNearChannels && s.source.nbytes() >= kFarBytes}},
-             range(ceil_div(channels, at_once), blocks, images, 1, 1, 1),
+             range(groups, ceil_div(all_rows, rows), 1, 1),
              rows,
              static_cast<int32_t>(at_once),
              plane_of(s.source),
              plane_of(s.out),
-             s.padding);
+             s.padding,
+             static_cast<int32_t>(images));
 }
 
 // Of depthwise_planes.cl.

@@ -40,22 +40,21 @@ static inline void add_row(lanes_t *sums, const lanes_t *factors, const global s
   }
 }
 
-// One work-item: up to CHANNELS channels, LANES at least, of `rows` rows of an
-// image. Pairs are (h, w); strides are (n, c, h, w); the weight's are (first
+// One work-item: up to CHANNELS channels, LANES at least, of `rows` of the images'
+// rows, numbered through the batch. Pairs are (h, w); strides are (n, c, h, w); the weight's are (first
 // element, channel, h, w).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_strips(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),
                       CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out), const int channels,
                       const int channels_at_once, const int2 source_size, const int2 out_size,
-                      const int2 padding, const int4 source_stride, const int4 weight_stride,
-                      const int4 out_stride, const int bias_stride, const int has_bias,
-                      const int rows) {
+                      const int2 padding, const int images, const int4 source_stride,
+                      const int4 weight_stride, const int4 out_stride, const int bias_stride,
+                      const int has_bias, const int rows) {
   const int first_channel = get_global_id(0) * channels_at_once;
   const int vectors =
       (min(channels_at_once, channels - first_channel) + LANES - 1) / LANES;
   const int begin = get_global_id(1) * rows;
-  const int end = min(out_size.s0, begin + rows);
-  const int n = get_global_id(2);
+  const int end = min(images * out_size.s0, begin + rows);
   // The last vector overlaps its neighbour.
   const int last = channels - LANES;
   lanes_t factors[CHANNELS / LANES * TAPS];
@@ -72,7 +71,9 @@ void depthwise_strips(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
                         : (lanes_t)0;
   }
 
-  for (int oh = begin; oh < end; ++oh) {
+  for (int row_of_batch = begin; row_of_batch < end; ++row_of_batch) {
+    const int n = row_of_batch / out_size.s0;
+    const int oh = row_of_batch % out_size.s0;
     const int position = oh * STRIDE - padding.s0;
     const int inside_kh = max(0, -position);
     const int first_kh = inside_kh + (position + inside_kh) % UP;
@@ -93,7 +94,7 @@ void depthwise_strips(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
         for (int o = 0; o < STRIP; ++o) sums[o] = bases[v];
 #if PREFETCH
         // What the next row of outputs reads first.
-        if (oh + 1 < end) {
+        if (oh + 1 < out_size.s0) {
 #pragma unroll
           for (int kh = KERNEL; kh < KERNEL + STRIDE; ++kh) {
             const int ih = (position + kh) / UP;
