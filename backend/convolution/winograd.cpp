@@ -24,9 +24,8 @@ bool has_channels_innermost(const Tensor& image) {
   return image.stride(1) == 1 && image.stride(4) != 1;
 }
 
-// Of panels of tiles of an image: the kernel for GPUs, for CPUs where channels
-// are innermost, and for CPUs else.
-TileWork tile_work(const std::array<const char*, 3>& kernels,
+// Of panels of tiles of an image: the kernel for GPUs, and for CPUs.
+TileWork tile_work(const std::array<const char*, 2>& kernels,
                    const Tensor& image,
                    int64_t channels,
                    int64_t panels,
@@ -34,21 +33,17 @@ TileWork tile_work(const std::array<const char*, 3>& kernels,
   if (!aten::device_of(image).is_cpu()) {
     return {kernels[0], {"BLOCK", 1}, range(panels * width, channels, 64, 1)};
   }
-  if (has_channels_innermost(image)) {
-    return {kernels[1],
-            {"BY_CHANNELS", 1},
-            range(ceil_div(channels, kLanes), panels, 1, 1)};
-  }
-  return {kernels[2],
+  return {kernels[1],
           {"BLOCK", kBlock},
           range(panels, ceil_div(channels, kBlock), 1, 1)};
 }
 
+// Panels of `width` output channels.
 Tensor transform_weight(const ConvolutionProblem& p,
                         const Tensor& weight,
-                        bool reverses_taps) {
+                        bool reverses_taps,
+                        int64_t width) {
   const bool is_cpu = aten::device_of(weight).is_cpu();
-  const int64_t width = left_width(weight);
   Tensor panels =
       empty_panels(weight, kFrequencies, p.out_channels, p.channels, width);
   const int64_t lanes = is_cpu ? 16 : 1;
@@ -84,9 +79,7 @@ Tensor transform_input(const ConvolutionProblem& p,
   launch_tiles(p,
                input,
                sources::winograd_input,
-               tile_work({"winograd_input_gpu",
-                          "winograd_input_channels",
-                          "winograd_input_cpu"},
+               tile_work({"winograd_input_gpu", "winograd_input_cpu"},
                          input,
                          p.channels,
                          ceil_div(tiles, width),
@@ -112,9 +105,7 @@ void transform_output(const ConvolutionProblem& p,
   launch_tiles(p,
                output,
                sources::winograd_output,
-               tile_work({"winograd_output_gpu",
-                          "winograd_output_channels",
-                          "winograd_output_cpu"},
+               tile_work({"winograd_output_gpu", "winograd_output_cpu"},
                          output,
                          p.out_channels,
                          ceil_div(tiles, width),
@@ -141,6 +132,104 @@ int64_t tiles_at_once(const ConvolutionProblem& p, const Tensor& on) {
   const int64_t fitting =
       std::max<int64_t>(workspace_bytes(on) / bytes / step, 1) * step;
   return std::min(all, fitting);
+}
+
+bool goes_by_channels(const ConvolutionProblem& p,
+                      const ConvolutionArguments& a) {
+  return aten::device_of(a.output).is_cpu() &&
+         has_channels_innermost(a.input) && p.channels >= kLanes &&
+         p.out_channels >= kLanes;
+}
+
+// Rows of channels, one a tile. Each has an odd number of cache lines, so that
+// those of neighbours do not share the same few sets of the cache.
+FrequencyMatrices matrices_by_channels(const Tensor& on,
+                                       int64_t tiles,
+                                       int64_t channels) {
+  return empty_frequency_matrices(
+      on, tiles, (ceil_div(channels, kLanes) | 1) * kLanes, kLanes);
+}
+
+// The transform of `tiles` tiles of an image from `first` on, by channels.
+template <class... Arguments>
+void launch_by_channels(const ConvolutionProblem& p,
+                        const Tensor& image,
+                        const char* kernel,
+                        const FrequencyMatrices& matrices,
+                        int64_t first,
+                        int64_t tiles,
+                        const Arguments&... arguments) {
+  constexpr int64_t kChannelsAtOnce = 2048;
+  const int64_t at_once = ceil_div(kChannelsAtOnce, image.size(1));
+  launch_tiles(
+      p,
+      image,
+      sources::winograd_channels,
+      {kernel, {"BY_CHANNELS", 1}, range(ceil_div(tiles, at_once), 1, 1, 1)},
+      kLanes,
+      first,
+      tiles,
+      arguments...,
+      as_int(matrices.row_stride),
+      as_int(matrices.frequency_stride),
+      as_int(at_once));
+}
+
+// The products have tiles as their rows, where they lie, and output channels as
+// columns: neither transform turns what it reads.
+void forward_by_channels(const ConvolutionProblem& p,
+                         const ConvolutionArguments& a) {
+  const Tensor weight = transform_weight(
+      p, a.weight, a.reverses_taps, right_width(a.weight, p.out_channels));
+  const int64_t all = p.images * tiling_of(p).tiles();
+  const int64_t step = tiles_at_once(p, a.output);
+  for (int64_t first = 0; first < all; first += step) {
+    const int64_t tiles = std::min(step, all - first);
+    const int64_t rows = std::max(tiles, left_width(a.output));
+    const FrequencyMatrices images =
+        matrices_by_channels(a.input, rows, p.channels);
+    const FrequencyMatrices products =
+        matrices_by_channels(a.output, rows, p.out_channels);
+    launch_by_channels(p,
+                       a.input,
+                       "winograd_input_channels",
+                       images,
+                       first,
+                       tiles,
+                       arg(a.input),
+                       arg(images.values),
+                       as_int(p.padding[1]),
+                       as_int(p.padding[2]));
+    multiply(products.values,
+             {.batch = kFrequencies,
+              .rows = rows,
+              .columns = p.out_channels,
+              .depth = p.channels,
+              .sum_block = kWinogradSumBlock,
+              .in_place = InPlace::kLeft,
+              .in_place_stride = images.row_stride,
+              .in_place_batch_stride = images.frequency_stride,
+              .shares_panels = false},
+             images.values,
+             weight,
+             {arg(products.values),
+              products.row_stride,
+              level(p.out_channels, 1),
+              products.frequency_stride},
+             {},
+             false);
+    launch_by_channels(p,
+                       a.output,
+                       "winograd_output_channels",
+                       products,
+                       first,
+                       tiles,
+                       arg(products.values),
+                       arg(a.bias),
+                       arg(a.output),
+                       as_int(a.bias.defined()),
+                       as_int(a.bias.defined() ? a.bias.stride(0) : 0));
+  }
 }
 
 }  // namespace
@@ -179,7 +268,12 @@ bool prefers_winograd(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
 
 void winograd_forward(const ConvolutionProblem& p,
                       const ConvolutionArguments& a) {
-  const Tensor weight = transform_weight(p, a.weight, a.reverses_taps);
+  if (goes_by_channels(p, a)) {
+    forward_by_channels(p, a);
+    return;
+  }
+  const Tensor weight =
+      transform_weight(p, a.weight, a.reverses_taps, left_width(a.weight));
   const int64_t all = p.images * tiling_of(p).tiles();
   const int64_t step = tiles_at_once(p, a.output);
   for (int64_t first = 0; first < all; first += step) {

@@ -13,7 +13,6 @@
 
 #ifndef IS_GPU
 #define COLUMNS_OF_PANEL (4 * WIDTH)
-#define COLUMNS_OF_GROUP (4 * LANES)
 // Every fourth column, from each of the first four.
 static inline void load_columns_of_tiles(lanes_t *columns, const compute_t *line) {
   lanes_t vectors[4];
@@ -26,12 +25,12 @@ static inline void load_columns_of_tiles(lanes_t *columns, const compute_t *line
   separate(columns, half_way, 4);
 }
 
-// LANES transformed columns `o` of six rows to column `to` of `lines`, which are
-// `width_of_lines` long, and of `shifted`, where they lie a tile before. Not a function:
-// in one, Intel's compiler stores number by number.
-#define STORE_COLUMNS(lines, shifted, width_of_lines)                          \
+// LANES transformed columns `o` of six rows to column `to` of `lines` and of
+// `shifted`, where they lie a tile before. Not a function: in one, Intel's compiler
+// stores number by number.
+#define STORE_COLUMNS(lines, shifted)                                          \
   _Pragma("unroll") for (int y = 0; y < 6; ++y) {                             \
-    if (to < width_of_lines) vstore16(o[y], 0, lines[y] + to);                \
+    if (to < COLUMNS_OF_PANEL) vstore16(o[y], 0, lines[y] + to);              \
     if (x == 0) {                                                             \
       vstore4(o[y].s4567, 0, shifted[y] + to);                                \
       vstore8(o[y].hi, 0, shifted[y] + to + 4);                               \
@@ -56,7 +55,6 @@ static inline void write_panels(global compute_t *out, const compute_t *lines,
   }
 }
 
-#ifndef BY_CHANNELS
 // One work-item: a panel's tiles of BLOCK channels. The columns of each image
 // row are transformed while they follow each other in memory, into lines that
 // hold the tiles of a panel side by side (and once more shifted by a tile, for
@@ -95,7 +93,7 @@ void winograd_input_cpu(INPUT_PARAMETERS) {
         }
         transform_input(d, o);
         const int to = place * 4 + x;
-        STORE_COLUMNS(lines, shifted, COLUMNS_OF_PANEL)
+        STORE_COLUMNS(lines, shifted)
       }
       place += run;
       tile = next_row(tile, tile_rows);
@@ -112,75 +110,6 @@ void winograd_input_cpu(INPUT_PARAMETERS) {
     }
   }
 }
-
-#else
-// The same for LANES channels that follow each other, as in channels_last: pixels
-// and channels change places in registers, LANES tiles at a time. Neighbouring
-// work-items read the same cache lines' neighbours.
-kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void winograd_input_channels(INPUT_PARAMETERS) {
-  const int begin = get_global_id(0) * LANES;
-  const int panel = get_global_id(1);
-  const int channel_count = min(LANES, channels - begin);
-  const int count = min(WIDTH, tiles - panel * WIDTH);
-  const size_t frequency_stride =
-      (size_t)((tiles + WIDTH - 1) / WIDTH) * channels * WIDTH;
-  tile_t tile = tile_at(first + panel * WIDTH, tile_rows, tile_columns);
-  compute_t lines[LANES][6][COLUMNS_OF_GROUP + LANES];
-  compute_t shifted[LANES][6][COLUMNS_OF_GROUP + LANES];
-  for (int t = 0; t < WIDTH; t += LANES) {
-    const int group = clamp(count - t, 0, LANES);
-    for (int place = 0; place < group;) {
-      const int run = min(tile_columns - tile.column, group - place);
-      const int row = tile.row * 4 - top;
-      const int column = tile.column * 4 - left;
-      const global storage_t *image =
-          POINTER(input) + (size_t)tile.image * batch_stride + begin;
-      for (int x = 0; x < run * 4 + 2; x += LANES) {
-        const int first_inside = max(0, -(column + x));
-        const int end_inside = min(min(LANES, run * 4 + 2 - x), width - (column + x));
-        lanes_t pixels[6][LANES];
-#pragma unroll
-        for (int y = 0; y < 6; ++y) {
-          const int is_inside = (uint)(row + y) < (uint)height;
-#pragma unroll
-          for (int k = 0; k < LANES; ++k) {
-            pixels[y][k] = 0;
-            if (is_inside && k >= first_inside && k < end_inside) {
-              const global storage_t *pixel =
-                  image + (row + y) * h_stride + (column + x + k) * w_stride;
-              pixels[y][k] = load_lanes(pixel, 0, 1, channel_count);
-              fetch(pixel + LANES);
-            }
-          }
-          transpose(pixels[y]);
-        }
-        const int to = place * 4 + x;
-        for (int c = 0; c < channel_count; ++c) {
-          lanes_t d[6], o[6];
-#pragma unroll
-          for (int y = 0; y < 6; ++y) d[y] = pixels[y][c];
-          transform_input(d, o);
-          STORE_COLUMNS(lines[c], shifted[c], COLUMNS_OF_GROUP)
-        }
-      }
-      place += run;
-      tile.column += run;
-      if (tile.column == tile_columns) tile = next_row(tile, tile_rows);
-    }
-    for (int c = 0; c < channel_count; ++c) {
-      for (int x = group * 4; x < COLUMNS_OF_GROUP; ++x) {
-        for (int y = 0; y < 6; ++y) {
-          lines[c][y][x] = shifted[c][y][x] = 0;
-        }
-      }
-      write_panels(POINTER(panels) + ((size_t)panel * channels + begin + c) * WIDTH + t,
-                   lines[c][0], shifted[c][0], COLUMNS_OF_GROUP + LANES, frequency_stride);
-    }
-  }
-}
-
-#endif
 
 #else
 // One work-item: one tile of one channel.

@@ -43,7 +43,6 @@ static inline void write_outputs(compute_t *lines, int line_stride, const global
   }
 }
 
-#ifndef BY_CHANNELS
 // One work-item: WIDTH tiles of BLOCK channels.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_output_cpu(OUTPUT_PARAMETERS) {
@@ -79,55 +78,6 @@ void winograd_output_cpu(OUTPUT_PARAMETERS) {
   }
 }
 
-#else
-// The same for LANES channels that follow each other, as in channels_last: pixels
-// and channels change places in registers.
-kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void winograd_output_channels(OUTPUT_PARAMETERS) {
-  const int begin = get_global_id(0) * LANES;
-  const int panel = get_global_id(1);
-  const int channel_count = min(LANES, channels - begin);
-  const int count = min(WIDTH, tiles - panel * WIDTH);
-  tile_t tile = tile_at(first + panel * WIDTH, tile_rows, tile_columns);
-  compute_t lines[LANES][4][4 * LANES];
-  for (int t = 0; t < count; t += LANES) {
-    for (int c = 0; c < channel_count; ++c) {
-      const compute_t offset =
-          has_bias ? LOAD(POINTER(bias), (begin + c) * bias_stride) : 0;
-      const global compute_t *in =
-          POINTER(products) + (size_t)(begin + c) * row_stride + panel * WIDTH + t;
-      write_outputs(lines[c][0], 4 * LANES, in, frequency_stride, offset);
-    }
-    // Four tiles are LANES columns.
-    for (int four = 0; four < min(LANES, count - t); four += 4) {
-      size_t at[4];
-      int heights[4], widths[4];
-      for (int i = 0; i < 4; ++i) {
-        const int is_tile = t + four + i < count;
-        at[i] = (size_t)tile.image * batch_stride + begin + tile.row * 4 * h_stride +
-                tile.column * 4 * w_stride;
-        heights[i] = is_tile ? height - tile.row * 4 : 0;
-        widths[i] = width - tile.column * 4;
-        if (is_tile && ++tile.column == tile_columns) tile = next_row(tile, tile_rows);
-      }
-      for (int y = 0; y < 4; ++y) {
-        lanes_t columns[LANES];
-#pragma unroll
-        for (int c = 0; c < LANES; ++c) columns[c] = vload16(0, lines[c][y] + 4 * four);
-        transpose(columns);
-        for (int i = 0; i < 4; ++i) {
-          if (y >= heights[i]) continue;
-          for (int x = 0; x < min(4, widths[i]); ++x) {
-            store_lanes(POINTER(output), at[i] + y * h_stride + x * w_stride, 1,
-                        channel_count, columns[4 * i + x]);
-          }
-        }
-      }
-    }
-  }
-}
-
-#endif
 #else
 // One work-item: one tile of one channel.
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))

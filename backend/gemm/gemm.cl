@@ -7,9 +7,9 @@
 // results are the same at every run; every SUM_BLOCK products they are added to
 // a total, which keeps the error of long sums (weight gradients) small.
 //
-// cpu-class kernels also read one operand as it lies, the panels of the other
-// serving the batch. RIGHT_IN_PLACE: rows of columns that follow each other;
-// LEFT_IN_PLACE: rows whose depth does. They are `stride_in_place` apart.
+// cpu-class kernels also read one operand as it lies. RIGHT_IN_PLACE: rows of
+// columns that follow each other; LEFT_IN_PLACE: rows whose depth does. They are
+// `stride_in_place` apart. SHARES_PANELS: those of the other serve the batch.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -86,7 +86,7 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
     const global compute_t *a = POINTER(left) + (size_t)first_row * depth;
     const int row_step = 1;
     const int depth_step = ROWS;
-#ifndef RIGHT_IN_PLACE
+#ifndef SHARES_PANELS
     a += batch * row_tiles * ROWS * depth;
 #endif
 #endif
@@ -99,7 +99,7 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
     const int first_column = column_tile * COLUMNS;
     const global compute_t *b = POINTER(right) + (size_t)first_column * depth;
     const index_t next_line = COLUMNS;
-#ifndef LEFT_IN_PLACE
+#ifndef SHARES_PANELS
     b += batch * column_tiles * COLUMNS * depth;
 #endif
 #endif

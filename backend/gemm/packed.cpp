@@ -177,6 +177,8 @@ void multiply(const at::TensorBase& on,
            last...);
   };
   if (is_cpu) {
+    const bool shares_panels =
+        in_place != InPlace::kNeither && product.shares_panels;
     const int64_t tiles = row_tiles * column_tiles;
     const int64_t at_once = tiles_at_once(
         on, tiles, product.batch, left_width(on) * width * product.depth);
@@ -187,6 +189,7 @@ void multiply(const at::TensorBase& on,
           : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
                                        : "PANELS",
           1},
+         {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
          {"STREAM",
           is_streamed(device_of(on),
                       on.scalar_type(),
@@ -197,7 +200,7 @@ void multiply(const at::TensorBase& on,
          {"IS_LARGE", is_large}},
         range(ceil_div(tiles, at_once), product.batch, 1, 1),
         static_cast<int32_t>(at_once),
-        static_cast<int32_t>(in_place == InPlace::kLeft
+        static_cast<int32_t>(in_place == InPlace::kLeft && shares_panels
                                  ? std::min(row_tiles, kRowTilesOfBlock)
                                  : row_tiles));
   } else {

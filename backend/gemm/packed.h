@@ -43,11 +43,12 @@ struct Product {
   // Products that are summed before they are added to a total.
   int64_t sum_block = 256;
   // The operand that lies as it is, in rows so far apart: the right one's of
-  // columns, the left one's of depths that follow each other. The batch shares
-  // the other one's panels. See is_right_in_place and is_left_in_place.
+  // columns, the left one's of depths that follow each other. See
+  // is_right_in_place and is_left_in_place.
   InPlace in_place = InPlace::kNeither;
   int64_t in_place_stride = 0;
   int64_t in_place_batch_stride = 0;
+  bool shares_panels = true;  // the batch, those of the other operand
 };
 
 struct Output {
