@@ -15,10 +15,10 @@ void multiply_skinny(const at::Tensor& on,
                      const Output& output,
                      const Addend& addend,
                      bool is_large) {
-  // Vectors run along whichever side of the long matrix is dense, where that has
-  // one; 256 rows' totals of 16 columns fit a first-level cache.
-  const bool is_row_major = left.row.stride == 1 && left.depth.stride != 1 &&
-                            product.rows >= kSkinny;
+  // Vectors run along whichever side of the long matrix is dense, where that
+  // has one; 256 rows' totals of 16 columns fit a first-level cache.
+  const bool is_row_major =
+      left.row.stride == 1 && left.depth.stride != 1 && product.rows >= kSkinny;
   const int64_t rows = is_row_major ? 256 : 16;
   const int64_t width =
       is_row_major ? static_cast<int64_t>(
