@@ -160,19 +160,19 @@ void launch_by_channels(const ConvolutionProblem& p,
                         int64_t tiles,
                         const Arguments&... arguments) {
   constexpr int64_t kChannelsAtOnce = 2048;
-  const int64_t at_once = ceil_div(kChannelsAtOnce, image.size(1));
-  launch_tiles(
-      p,
-      image,
-      sources::winograd_channels,
-      {kernel, {"BY_CHANNELS", 1}, range(ceil_div(tiles, at_once), 1, 1, 1)},
-      kLanes,
-      first,
-      tiles,
-      arguments...,
-      as_int(matrices.row_stride),
-      as_int(matrices.frequency_stride),
-      as_int(at_once));
+  const int64_t tiles_at_once = ceil_div(kChannelsAtOnce, image.size(1));
+  launch_tiles(p,
+               image,
+               sources::winograd_channels,
+               {kernel,
+                {"CHANNELS_AT_ONCE", kChannelsAtOnce},
+                range(ceil_div(tiles, tiles_at_once), 1, 1, 1)},
+               kLanes,
+               first,
+               tiles,
+               arguments...,
+               as_int(matrices.row_stride),
+               as_int(matrices.frequency_stride));
 }
 
 // The products have tiles as their rows, where they lie, and output channels as

@@ -1,6 +1,6 @@
 // Winograd's transforms on CPUs where channels are innermost, as in channels_last: by
 // vectors of channels, between images and rows of channels, one a tile, for each
-// frequency.
+// frequency. One work-item: as many tiles as have CHANNELS_AT_ONCE channels.
 
 #include "winograd.clh"
 
@@ -19,12 +19,11 @@
     _Pragma("unroll") for (int y = 0; y < 6; ++y) half_way[y][x] = o[y];      \
   }
 
-// One work-item: `tiles_at_once` tiles.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_input_channels(CONST_TENSOR(storage_t, input), TENSOR(compute_t, matrices),
                              const int top, const int left, const int row_stride,
-                             const int frequency_stride, const int tiles_at_once,
-                             TILES_PARAMETERS) {
+                             const int frequency_stride, TILES_PARAMETERS) {
+  const int tiles_at_once = (CHANNELS_AT_ONCE + channels - 1) / channels;
   const int begin = get_global_id(0) * tiles_at_once;
   const int end = min(tiles, begin + tiles_at_once);
   tile_t tile = tile_at(first + begin, tile_rows, tile_columns);
@@ -59,13 +58,12 @@ void winograd_input_channels(CONST_TENSOR(storage_t, input), TENSOR(compute_t, m
   }
 }
 
-// One work-item: `tiles_at_once` tiles.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_output_channels(CONST_TENSOR(compute_t, products), CONST_TENSOR(storage_t, bias),
                               TENSOR(storage_t, output), const int has_bias,
                               const int bias_stride, const int row_stride,
-                              const int frequency_stride, const int tiles_at_once,
-                              TILES_PARAMETERS) {
+                              const int frequency_stride, TILES_PARAMETERS) {
+  const int tiles_at_once = (CHANNELS_AT_ONCE + channels - 1) / channels;
   const int begin = get_global_id(0) * tiles_at_once;
   const int end = min(tiles, begin + tiles_at_once);
   tile_t tile = tile_at(first + begin, tile_rows, tile_columns);

@@ -3,6 +3,7 @@
 #include "../../cpp/device/host_allocator.h"
 #include "../../cpp/device/stream.h"
 #include "../../cpp/runtime/caching_allocator.h"
+#include "../common/streamed.h"
 #include "../pointwise/pointwise.h"
 #include "ops.h"
 #include "transpose.h"
@@ -57,7 +58,11 @@ Tensor staging(const Tensor& like, c10::Device device, at::ScalarType dtype) {
 }
 
 void copy_on_device(const Tensor& destination, const Tensor& source) {
-  if (is_plain(destination, source)) {
+  // Drivers do not copy past the caches.
+  if (is_plain(destination, source) &&
+      !is_streamed(aten::device_of(destination),
+                   destination.scalar_type(),
+                   destination.numel())) {
     const runtime::Location from = location_of(source);
     const runtime::Location to = location_of(destination);
     queue_of(destination)

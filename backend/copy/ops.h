@@ -5,8 +5,13 @@
 
 namespace torch_opencl::ops {
 
-inline constexpr PointwiseOp kCopy{"copy_", "self", "", "", "self", "", false};
-inline constexpr PointwiseOp kFill{
-    "fill_", "value", "", "", "", "value", false};
+inline constexpr PointwiseOp kCopy{.name = "copy_",
+                                   .expression = "self",
+                                   .inputs = "self",
+                                   .is_lanewise = true};
+inline constexpr PointwiseOp kFill{.name = "fill_",
+                                   .expression = "value",
+                                   .scalars = "value",
+                                   .is_lanewise = true};
 
 }  // namespace torch_opencl::ops

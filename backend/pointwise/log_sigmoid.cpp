@@ -14,24 +14,17 @@ namespace {
 
 using at::Tensor;
 
-constexpr PointwiseOp kLogSigmoid{"log_sigmoid",
-                                  "log_sigmoid(self)",
-                                  "",
-                                  "",
-                                  "self",
-                                  "",
-                                  true,
-                                  Dtypes::kAll,
-                                  true};
-constexpr PointwiseOp kLogSigmoidBackward{"log_sigmoid_backward",
-                                          "grad_output * sigmoid(-self)",
-                                          "",
-                                          "",
-                                          "self grad_output",
-                                          "",
-                                          true,
-                                          Dtypes::kAll,
-                                          true};
+constexpr PointwiseOp kLogSigmoid{.name = "log_sigmoid",
+                                  .expression = "log_sigmoid(self)",
+                                  .inputs = "self",
+                                  .uses_math = true,
+                                  .is_lanewise = true};
+constexpr PointwiseOp kLogSigmoidBackward{
+    .name = "log_sigmoid_backward",
+    .expression = "grad_output * sigmoid(-self)",
+    .inputs = "self grad_output",
+    .uses_math = true,
+    .is_lanewise = true};
 
 std::tuple<Tensor&, Tensor&> log_sigmoid_forward_output(const Tensor& self,
                                                         Tensor& output,

@@ -13,20 +13,15 @@ namespace {
 
 using at::Tensor;
 
-constexpr PointwiseOp kFillScalar{"masked_fill",
-                                  "mask != 0 ? value : self",
-                                  "",
-                                  "",
-                                  "mask self",
-                                  "value",
-                                  false};
-constexpr PointwiseOp kFillTensor{"masked_fill_tensor",
-                                  "mask != 0 ? value : self",
-                                  "",
-                                  "",
-                                  "mask value self",
-                                  "",
-                                  false};
+constexpr PointwiseOp kFillScalar{.name = "masked_fill",
+                                  .expression = "mask != 0 ? value : self",
+                                  .inputs = "mask self",
+                                  .scalars = "value",
+                                  .is_lanewise = true};
+constexpr PointwiseOp kFillTensor{.name = "masked_fill_tensor",
+                                  .expression = "mask != 0 ? value : self",
+                                  .inputs = "mask value self",
+                                  .is_lanewise = true};
 
 // `value` is an operand, where defined.
 void masked_fill(Tensor& self,

@@ -15,14 +15,14 @@ namespace torch_opencl::ops {
 namespace {
 
 constexpr PointwiseOp kNanToNum{
-    "nan_to_num",
-    "isnan(self) ? not_a_number : self == INFINITY ? positive : "
-    "self == -INFINITY ? negative : self",
-    "",
-    "self",
-    "self",
-    "not_a_number positive negative",
-    false};
+    .name = "nan_to_num",
+    .expression =
+        "isnan(self) ? not_a_number : self == INFINITY ? positive : "
+        "self == -INFINITY ? negative : self",
+    .integral_expression = "self",
+    .inputs = "self",
+    .scalars = "not_a_number positive negative",
+    .is_lanewise = true};
 
 void nan_to_num(at::TensorIteratorBase& iter,
                 std::optional<double> nan,

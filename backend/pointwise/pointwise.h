@@ -18,13 +18,13 @@ enum class Dtypes { kAll, kFloating, kIntegral };
 struct PointwiseOp {
   const char* name;
   const char* expression;
-  const char* bool_expression;      // empty: as `expression`
-  const char* integral_expression;  // empty: as `expression`
-  const char* inputs;               // names, in operand order
-  const char* scalars;              // names, in argument order
-  bool uses_math;                   // calls functions of math.clh
-  Dtypes dtypes = Dtypes::kAll;     // of arithmetic; bool is integral
-  bool is_lanewise = false;         // `expression` holds for vectors too
+  const char* bool_expression = "";      // empty: as `expression`
+  const char* integral_expression = "";  // empty: as `expression`
+  const char* inputs = "";               // names, in operand order
+  const char* scalars = "";              // names, in argument order
+  bool uses_math = false;                // calls functions of math.clh
+  Dtypes dtypes = Dtypes::kAll;          // of arithmetic; bool is integral
+  bool is_lanewise = false;              // `expression` holds for vectors too
   // Names of outputs, for kernels of users: `expression` is statements that
   // assign to them, and operands are not converted to a common dtype.
   const char* outputs = "";

@@ -14,25 +14,24 @@ namespace {
 
 constexpr const char* kPreluInputs = "self weight grad_output";
 constexpr PointwiseOp kPreluGradSelf{
-    "prelu_grad_self",
-    "self > 0 ? grad_output : weight * grad_output",
-    "",
-    "",
-    kPreluInputs,
-    "",
-    false};
-constexpr PointwiseOp kPreluGradWeight{"prelu_grad_weight",
-                                       "self > 0 ? 0 : self * grad_output",
-                                       "",
-                                       "",
-                                       kPreluInputs,
-                                       "",
-                                       false};
+    .name = "prelu_grad_self",
+    .expression = "self > 0 ? grad_output : weight * grad_output",
+    .inputs = kPreluInputs,
+    .is_lanewise = true};
+constexpr PointwiseOp kPreluGradWeight{
+    .name = "prelu_grad_weight",
+    .expression = "self > 0 ? 0 : self * grad_output",
+    .inputs = kPreluInputs,
+    .is_lanewise = true};
 
-constexpr PointwiseOp kFrexpMantissa{
-    "frexp_mantissa", "frexp_mantissa(self)", "", "", "self", "", true};
-constexpr PointwiseOp kFrexpExponent{
-    "frexp_exponent", "frexp_exponent(self)", "", "", "self", "", true};
+constexpr PointwiseOp kFrexpMantissa{.name = "frexp_mantissa",
+                                     .expression = "frexp_mantissa(self)",
+                                     .inputs = "self",
+                                     .uses_math = true};
+constexpr PointwiseOp kFrexpExponent{.name = "frexp_exponent",
+                                     .expression = "frexp_exponent(self)",
+                                     .inputs = "self",
+                                     .uses_math = true};
 
 void run(const at::TensorIteratorBase& iter,
          int output,

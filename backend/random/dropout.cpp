@@ -16,13 +16,11 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr PointwiseOp kApplyMask{"native_dropout",
-                                 "self * mask * scale",
-                                 "",
-                                 "",
-                                 "self mask",
-                                 "scale",
-                                 false};
+constexpr PointwiseOp kApplyMask{.name = "native_dropout",
+                                 .expression = "self * mask * scale",
+                                 .inputs = "self mask",
+                                 .scalars = "scale",
+                                 .is_lanewise = true};
 
 Tensor apply_mask(const Tensor& self, const Tensor& mask, double scale) {
   Tensor out = at::empty_like(self);

@@ -46,6 +46,39 @@ def test_ends_of_rows(device, name):
     assert (result[:, :3] == 8).all() and (result[:, 38:] == 8).all()
 
 
+def test_results_larger_than_caches(device):
+    """Written past them, from 2**23 elements on; ends and starts at any element."""
+    whole = torch.randn(2, (1 << 23) + 21)
+    there = whole.to(device)
+    for start in (0, 5):
+        x, y = whole[:, start:]
+        a, b = there[:, start:]
+        for operation in (
+            lambda x, y: x.add(y, alpha=0.5),
+            lambda x, y: torch.where(x > y, x, y),
+            lambda x, y: torch.ops.aten.threshold_backward(x, y, 0.25),
+            lambda x, y: x.masked_fill(y > 0, 3.0),
+            lambda x, y: x.clone(),
+            lambda x, y: y.half().float(),
+        ):
+            torch.testing.assert_close(operation(a, b).cpu(), operation(x, y))
+        guarded = torch.full((x.numel() + 40,), 8.0, device=device)
+        guarded[17:-23].copy_(a)
+        assert torch.equal(guarded[17:-23].cpu(), x)
+        assert (guarded[:17] == 8).all() and (guarded[-23:] == 8).all()
+
+
+def test_rows_larger_than_caches(device):
+    whole = torch.randn(2999, 2903)
+    there = whole.to(device)
+    column = torch.randn(2999, 1)
+    result = there[:, 3:].sub(column.to(device))
+    assert torch.equal(result.cpu(), whole[:, 3:] - column)
+    there[:, 3:] = result
+    whole[:, 3:] -= column
+    assert torch.equal(there.cpu(), whole)
+
+
 def test_repeated_rows(device):
     exponents = torch.rand(1, 35)
     check(lambda x, e: x.abs().pow(e), [torch.randn(9, 35), exponents], device)

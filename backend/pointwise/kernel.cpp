@@ -1,0 +1,255 @@
+#include "kernel.h"
+
+#include <vector>
+
+namespace torch_opencl::ops {
+
+size_t PointwiseKey::hash() const {
+  size_t hash = std::hash<const void*>()(op);
+  const auto mix = [&hash](size_t value) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+  };
+  mix(static_cast<size_t>(compute) | static_cast<size_t>(layout) << 8 |
+      size_t(operands) << 16 | size_t(dimensions) << 24 |
+      size_t(host_operands) << 32 | size_t(streams) << 40);
+  for (int i = 0; i < operands; ++i) {
+    mix(static_cast<size_t>(dtypes[i]) | size_t(inner[i]) << 8);
+  }
+  return hash ^ (hash >> 29);
+}
+
+bool keeps_dtypes(const PointwiseOp& op) {
+  return *op.outputs != '\0';
+}
+
+bool uses_lanes(const PointwiseKey& key) {
+  bool uses =
+      key.op->is_lanewise && key.compute == DType::kFloat32 &&
+      (key.layout == PointwiseLayout::kChunks ||
+       (key.layout == PointwiseLayout::kStridedChunks && key.inner[0] == 1));
+  for (int i = 0; i < key.operands; ++i) {
+    const bool is_condition = i >= key.outputs && key.dtypes[i] == DType::kBool;
+    uses &= (key.host_operands >> i & 1) != 0 ||
+            ((has_lanes(key.dtypes[i]) || is_condition) && key.inner[i] <= 1);
+  }
+  return uses;
+}
+
+namespace {
+
+const char* expression_of(const PointwiseKey& key) {
+  const PointwiseOp& op = *key.op;
+  if (key.compute == DType::kBool && *op.bool_expression) {
+    return op.bool_expression;
+  }
+  if (!is_floating(key.compute) && *op.integral_expression) {
+    return op.integral_expression;
+  }
+  return op.expression;
+}
+
+std::string offset_name(int operand) {
+  return "offset" + std::to_string(operand);
+}
+
+// Names of all operands: outputs first.
+std::vector<std::string> operand_names(const PointwiseOp& op) {
+  std::vector<std::string> names{"result"};
+  if (keeps_dtypes(op)) {
+    names = split_names(op.outputs);
+  }
+  for (std::string& name : split_names(op.inputs)) {
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// The type of operand i in expressions.
+std::string value_type(const PointwiseKey& key, int i) {
+  return keeps_dtypes(*key.op)
+             ? std::string("compute_") + runtime::dtype_name(key.dtypes[i])
+             : "compute_t";
+}
+
+// The statements for one element, its operands at `index(i)`.
+template <class Index>
+std::string element_text(const PointwiseKey& key, const Index& index) {
+  const std::vector<std::string> names = operand_names(*key.op);
+  std::string text;
+  for (int i = key.outputs; i < key.operands; ++i) {
+    if (!(key.host_operands >> i & 1)) {
+      text += "const " + value_type(key, i) + " " + names[i] + " = " +
+              load_text(key.dtypes[i],
+                        "p" + std::to_string(i),
+                        index(i),
+                        value_type(key, i)) +
+              ";\n";
+    }
+  }
+  if (!keeps_dtypes(*key.op)) {
+    const std::string value = expression_of(key);
+    return text +
+           (key.dtypes[0] == DType::kBool
+                ? "store_condition(p0, " + index(0) + ", (" + value + ") != 0)"
+                : store_text(
+                      key.dtypes[0], key.compute, "p0", index(0), value)) +
+           ";\n";
+  }
+  for (int i = 0; i < key.outputs; ++i) {
+    text += value_type(key, i) + " " + names[i] + " = 0;\n";
+  }
+  text += std::string("{\n") + expression_of(key) + ";\n}\n";
+  for (int i = 0; i < key.outputs; ++i) {
+    text += store_text(key.dtypes[i],
+                       key.dtypes[i],
+                       "p" + std::to_string(i),
+                       index(i),
+                       names[i]) +
+            ";\n";
+  }
+  return text;
+}
+
+// The statements for the vector of elements `i` to `end` - 1 or fewer.
+template <class Index>
+std::string lanes_text(const PointwiseKey& key, const Index& index) {
+  const std::vector<std::string> names = operand_names(*key.op);
+  std::string text = "const int width = (int)(end - i);\n";
+  for (int i = 1; i < key.operands; ++i) {
+    text += "const value_t " + names[i] + " = ";
+    if (key.host_operands >> i & 1) {
+      text += names[i] + "_number;\n";
+      continue;
+    }
+    const std::string pointer = "p" + std::to_string(i);
+    const bool repeats =
+        key.layout == PointwiseLayout::kStridedChunks && key.inner[i] == 0;
+    text +=
+        (repeats ? load_text(key.dtypes[i], pointer, index(i))
+                 : load_lanes_text(key.dtypes[i], pointer, index(i), "width")) +
+        ";\n";
+  }
+  if (key.streams) {
+    return text + "STREAM_SOME(p0 + (" + index(0) + "), " + expression_of(key) +
+           ", width);\n";
+  }
+  return text +
+         store_lanes_text(
+             key.dtypes[0], "p0", index(0), "width", expression_of(key)) +
+         ";\n";
+}
+
+// The loop over elements `begin` to `end` - 1.
+template <class Index>
+std::string loop_text(const PointwiseKey& key,
+                      const char* type,
+                      const Index& index) {
+  const bool lanes = uses_lanes(key);
+  return (lanes ? "" : kIndependent) + std::string("for (") + type +
+         " i = begin; i < end; i += " +
+         std::to_string(lanes ? kValueLanes : 1) + ") {\n" +
+         (lanes ? lanes_text(key, index) : element_text(key, index)) + "}\n";
+}
+
+// Every operand's offset of the element (or run) numbered `linear`.
+std::string operand_offsets_text(const PointwiseKey& key, int first) {
+  std::vector<Walk> walks;
+  for (int i = 0; i < key.operands; ++i) {
+    if (!(key.host_operands >> i & 1)) {
+      walks.push_back({offset_name(i), "strides" + std::to_string(i)});
+    }
+  }
+  return offsets_text(walks, "sizes", first, key.dimensions);
+}
+
+std::string parameters_text(const PointwiseKey& key) {
+  const std::vector<std::string> names = operand_names(*key.op);
+  std::string text;
+  for (int i = 0; i < key.operands; ++i) {
+    const std::string number = std::to_string(i);
+    if (key.host_operands >> i & 1) {
+      text += "const " + value_type(key, i) + " " + names[i] +
+              (uses_lanes(key) ? "_number, " : ", ");
+      continue;
+    }
+    text += std::string(i < key.outputs ? "TENSOR" : "CONST_TENSOR") +
+            "(storage_" + runtime::dtype_name(key.dtypes[i]) + ", t" + number +
+            "), ";
+    if (is_strided(key.layout)) {
+      text += "const int16 strides" + number + ", ";
+    }
+  }
+  for (const std::string& scalar : split_names(key.op->scalars)) {
+    text += "const compute_t " + scalar + ", ";
+  }
+  if (is_strided(key.layout)) {
+    text += "const int16 sizes, ";
+  }
+  return text + "const uint count, const uint chunk";
+}
+
+std::string body_text(const PointwiseKey& key) {
+  const auto same = [](int) { return std::string("i"); };
+  switch (key.layout) {
+    case PointwiseLayout::kItems:
+      // size_t, not uint: an index that may wrap keeps compilers from seeing
+      // that neighbouring work-items touch neighbouring elements.
+      return "const size_t i = get_global_id(0);\nif (i < count) {\n" +
+             element_text(key, same) + "}\n";
+    case PointwiseLayout::kChunks:
+      return "const uint begin = get_global_id(0) * chunk;\n"
+             "const uint end = min(count, begin + chunk);\n" +
+             loop_text(key, "uint", same);
+    case PointwiseLayout::kStridedItems:
+      return "if (get_global_id(0) >= count) return;\n"
+             "count_t linear = get_global_id(0);\n" +
+             operand_offsets_text(key, 0) + element_text(key, offset_name);
+    case PointwiseLayout::kStridedChunks: {
+      const auto index = [&key](int i) {
+        const std::string step = "strides" + std::to_string(i) + ".s0";
+        return offset_name(i) + (key.inner[i] == 0   ? ""
+                                 : key.inner[i] == 1 ? " + i"
+                                                     : " + i * " + step);
+      };
+      return "const uint runs = ((uint)sizes.s0 + chunk - 1) / chunk;\n"
+             "for (uint run = get_global_id(0) * count;\n"
+             "     run < (get_global_id(0) + 1) * count && run < total;\n"
+             "     ++run) {\n"
+             "count_t linear = run / runs;\n"
+             "const int begin = (run - linear * runs) * chunk;\n"
+             "const int end = min(sizes.s0, begin + (int)chunk);\n" +
+             operand_offsets_text(key, 1) + loop_text(key, "int", index) +
+             "}\n";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string pointwise_text(const PointwiseKey& key) {
+  std::string text = key.streams ? "#define STREAM 1\n" : "";
+  text += preamble(key.compute, key.op->uses_math, uses_lanes(key));
+  const bool items = key.layout == PointwiseLayout::kItems ||
+                     key.layout == PointwiseLayout::kStridedItems;
+  text += "typedef int index_t;\ntypedef uint count_t;\n";
+  text += key.op->preamble;
+  text += "kernel __attribute__((reqd_work_group_size(" +
+          std::to_string(items ? kPointwiseGroup : 1) +
+          ", 1, 1)))\nvoid pointwise(" + parameters_text(key);
+  if (key.layout == PointwiseLayout::kStridedChunks) {
+    text += ", const uint total";
+  }
+  text += ") {\n";
+  for (int i = 0; i < key.operands; ++i) {
+    if (!(key.host_operands >> i & 1)) {
+      const std::string number = std::to_string(i);
+      text += std::string(i < key.outputs ? "" : "const ") + "global storage_" +
+              runtime::dtype_name(key.dtypes[i]) + " *p" + number +
+              " = POINTER(t" + number + ");\n";
+    }
+  }
+  return text + body_text(key) + "}\n";
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,54 @@
+// The text of pointwise kernels.
+#pragma once
+
+#include "pointwise.h"
+
+#include "../common/kernel_text.h"
+
+#include <array>
+#include <string>
+
+namespace torch_opencl::ops {
+
+enum class PointwiseLayout : uint8_t {
+  kItems,          // contiguous, one element a work-item
+  kChunks,         // contiguous, one chunk a work-item
+  kStridedItems,   // strided, one element a work-item
+  kStridedChunks,  // strided, a run along the innermost dimension a work-item
+};
+
+inline bool is_strided(PointwiseLayout layout) {
+  return layout == PointwiseLayout::kStridedItems ||
+         layout == PointwiseLayout::kStridedChunks;
+}
+
+// What the text of a kernel depends on.
+struct PointwiseKey {
+  const PointwiseOp* op;
+  DType compute;
+  PointwiseLayout layout;
+  uint8_t operands;
+  uint8_t outputs;        // of the operands, which begin with them
+  uint8_t dimensions;     // of the strided layouts
+  uint8_t host_operands;  // bit i: operand i is passed by value
+  bool streams;           // the output is written past the caches
+  std::array<DType, kMaxOperands> dtypes;
+  // Innermost stride of the strided chunks: 0, 1, or 2 for any other.
+  std::array<uint8_t, kMaxOperands> inner;
+
+  bool operator==(const PointwiseKey&) const = default;
+  size_t hash() const;
+};
+
+constexpr size_t kPointwiseGroup = 256;  // work-items of kItems
+
+// Work-items that loop compute vectors where they can: compilers make no vector
+// of a call of exp or erf in a loop.
+bool uses_lanes(const PointwiseKey& key);
+// Operands keep their dtypes, instead of having a common one.
+bool keeps_dtypes(const PointwiseOp& op);
+
+// Kernel `pointwise`.
+std::string pointwise_text(const PointwiseKey& key);
+
+}  // namespace torch_opencl::ops
