@@ -1,10 +1,12 @@
 // Softmax and log-softmax (LOG) along one dimension, and their gradients.
 //
-// `along`: rows are contiguous, a work-item makes one, 16 elements at a time.
+// `along`: rows are contiguous, a work-item makes one, 16 elements at a time, and
+//   asks for the next. Short ones keep their exponentials.
 // `across`: a work-item makes LANES neighbouring rows, one element of each at a
 //   time; any strides.
 // `short`: as `across`, COLUMNS times as many rows of at most KEPT elements, which
-//   are read once: where they are a power of two apart, caches cannot hold them.
+//   are read once, and asked for ahead: where they are a power of two apart, caches
+//   cannot hold them.
 // `group`: rows are contiguous, a work-group makes one.
 //
 // The row's maximum is subtracted, found in a pass of its own, so a row of -inf
@@ -13,6 +15,7 @@
 #include "types.clh"
 #include "lanes.clh"
 #include "rows.clh"
+#include "fetch.clh"
 
 #ifndef LOG
 #define LOG 0
@@ -23,6 +26,10 @@
 #ifndef BLOCK
 #define BLOCK 64
 #endif
+#ifndef KEPT_ROW
+#define KEPT_ROW 0  // elements of a row whose exponentials are kept; 0: of none
+#endif
+#define KEEPS (KEPT_ROW > 0)
 
 // y from x less the maximum, and `normaliser`, which is the sum of exponentials
 // or its logarithm.
@@ -102,19 +109,24 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across_
 
 #if LANES > 1
 
+#define LOAD_LANES(p) CONCAT(load_lanes_, DTYPE)(p)
+// One instruction; like fmax it takes no NaN, which the sum finds.
+#define LARGER(x, than) ((x) > (than) ? (x) : (than))
+
 #ifndef KEPT
 #define KEPT 64
 #endif
 #define COLUMNS 4  // vectors
 
 #define PLACE(t, i) ((i) * rows.row_strides[t] + v * LANES * rows.strides[t][0])
+#define FETCH_NEXT(p, t, i) fetch(p + ((i) * rows.row_strides[t] + (v + COLUMNS) * LANES))
 #define LOAD_PART(p, t, i) \
   load_lanes(p, PLACE(t, i), rows.strides[t][0], row.lanes - v * LANES)
 #define STORE_PART(p, i, value) \
   store_lanes(p, PLACE(0, i), rows.strides[0][0], row.lanes - v * LANES, value)
 // Of neighbouring whole vectors: Intel's compiler makes scalars of the above.
 #define LOAD_WHOLE(p, t, i) \
-  CONCAT(load_lanes_, DTYPE)(p + ((i) * rows.row_strides[t] + v * LANES))
+  LOAD_LANES(p + ((i) * rows.row_strides[t] + v * LANES))
 #define STORE_WHOLE(p, i, value) \
   stream_whole_lanes(p + ((i) * rows.row_strides[0] + v * LANES), value)
 
@@ -136,11 +148,12 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short(
       for (int v = 0; v < columns; ++v) {                                      \
         const lanes_t value = LOAD_COLUMN(x, 1, i);                            \
         kept[i][v] = value;                                                    \
-        largest[v] = fmax(largest[v], value);                                  \
+        largest[v] = LARGER(value, largest[v]);                                \
       }                                                                        \
     for (int i = 0; i < rows.row_size; ++i)                                    \
       for (int v = 0; v < columns; ++v) {                                      \
         const lanes_t less = kept[i][v] - largest[v];                          \
+        FETCH_NEXT(x, 1, i);                                                   \
         const lanes_t power = exp(less);                                       \
         kept[i][v] = LOG ? less : power;                                       \
         sum[v] += power;                                                       \
@@ -174,6 +187,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short_backwar
     for (int v = 0; v < columns; ++v) sum[v] = 0;                        \
     for (int i = 0; i < rows.row_size; ++i)                              \
       for (int v = 0; v < columns; ++v) {                                \
+        FETCH_NEXT(grad, 1, i);                                          \
+        FETCH_NEXT(y, 2, i);                                             \
         const lanes_t g = LOAD_COLUMN(grad, 1, i);                       \
         const lanes_t value = LOAD_COLUMN(y, 2, i);                      \
         kept_grad[i][v] = g;                                             \
@@ -194,6 +209,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short_backwar
 }
 #undef SHORT
 
+#define PARTS 4  // independent maxima: one would wait for its last
+
 // Elements of a row ahead of the first that vectors past the caches may begin at.
 inline int before_line(const global out_t *p, int size) {
 #ifdef STREAMS
@@ -204,43 +221,73 @@ inline int before_line(const global out_t *p, int size) {
 #endif
 }
 
+// What the last pass over a row makes of element i, and of LANES from i on.
+#if KEEPS
+#define RESULT(i) (kept[i] / normaliser)
+#define RESULT_LANES(i) (vload16(0, kept + (i)) / normaliser)
+#else
+#define RESULT(i) FORWARD(LOAD(x, i) - largest, normaliser)
+#define RESULT_LANES(i) FORWARD(LOAD_LANES(x + (i)) - largest, normaliser)
+#endif
+
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
     FORWARD_PARAMETERS) {
   const index_t id = (index_t)get_global_id(0);
   if (id >= rows.count) return;
   const row_t row = row_of(id, &rows, 1);
   const global storage_t *x = POINTER(self) + row.offset[1];
+  const global storage_t *next_x = x + rows.strides[1][0];
   const int size = rows.row_size;
   const int whole = size / LANES * LANES;
-  lanes_t largest_lanes = (lanes_t)-INFINITY;
-  for (int i = 0; i < whole; i += LANES)
-    largest_lanes = fmax(largest_lanes, load_lanes(x, i, 1, LANES));
-  compute_t largest = LANES_MAX(largest_lanes);
+  lanes_t parts[PARTS];
+  for (int j = 0; j < PARTS; ++j) parts[j] = (lanes_t)-INFINITY;
+  int next = 0;
+  for (; next + PARTS * LANES <= whole; next += PARTS * LANES) {
+#pragma unroll
+    for (int j = 0; j < PARTS; ++j)
+      parts[j] = LARGER(LOAD_LANES(x + next + j * LANES), parts[j]);
+  }
+  for (; next < whole; next += LANES)
+    parts[0] = LARGER(LOAD_LANES(x + next), parts[0]);
+  for (int j = 1; j < PARTS; ++j) parts[0] = LARGER(parts[j], parts[0]);
+  compute_t largest = LANES_MAX(parts[0]);
   for (int i = whole; i < size; ++i) largest = fmax(largest, LOAD(x, i));
 
+#if KEEPS
+  compute_t kept[KEPT_ROW];
+#endif
   compute_t sum = 0;
   for (int begin = 0; begin < whole; begin += BLOCK * LANES) {
     lanes_t part = 0;
-    for (int i = begin; i < min(begin + BLOCK * LANES, whole); i += LANES)
-      part += exp(load_lanes(x, i, 1, LANES) - largest);
+    for (int i = begin; i < min(begin + BLOCK * LANES, whole); i += LANES) {
+      fetch(next_x + i);
+      const lanes_t power = exp(LOAD_LANES(x + i) - largest);
+#if KEEPS
+      vstore16(power, 0, kept + i);
+#endif
+      part += power;
+    }
     sum += LANES_SUM(part);
   }
   compute_t rest = 0;
-  for (int i = whole; i < size; ++i) rest += exp(LOAD(x, i) - largest);
+  for (int i = whole; i < size; ++i) {
+    const compute_t power = exp(LOAD(x, i) - largest);
+#if KEEPS
+    kept[i] = power;
+#endif
+    rest += power;
+  }
   const compute_t normaliser = NORMALISER(sum + rest);
 
   global out_t *y = POINTER(out) + row.offset[0];
   const int head = before_line(y, size);
   const int end = head + (size - head) / LANES * LANES;
-  for (int i = 0; i < head; ++i)
-    STORE_OUT(y, i, FORWARD(LOAD(x, i) - largest, normaliser));
+  for (int i = 0; i < head; ++i) STORE_OUT(y, i, RESULT(i));
   for (int i = head; i < end; i += LANES) {
-    const lanes_t value =
-        FORWARD(CONCAT(load_lanes_, DTYPE)(x + i) - largest, normaliser);
+    const lanes_t value = RESULT_LANES(i);
     stream_whole_lanes(y + i, value);
   }
-  for (int i = end; i < size; ++i)
-    STORE_OUT(y, i, FORWARD(LOAD(x, i) - largest, normaliser));
+  for (int i = end; i < size; ++i) STORE_OUT(y, i, RESULT(i));
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_backward(
@@ -255,8 +302,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_b
   compute_t sum = 0;
   for (int begin = 0; begin < whole; begin += BLOCK * LANES) {
     lanes_t part = 0;
-    for (int i = begin; i < min(begin + BLOCK * LANES, whole); i += LANES)
-      part += SUMMAND(load_lanes(grad, i, 1, LANES), load_lanes(y, i, 1, LANES));
+    for (int i = begin; i < min(begin + BLOCK * LANES, whole); i += LANES) {
+      part += SUMMAND(LOAD_LANES(grad + i), LOAD_LANES(y + i));
+    }
     sum += LANES_SUM(part);
   }
   compute_t rest = 0;
@@ -269,8 +317,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_b
   for (int i = 0; i < head; ++i)
     STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
   for (int i = head; i < end; i += LANES) {
-    const lanes_t value = BACKWARD(CONCAT(load_lanes_, DTYPE)(grad + i),
-                                   CONCAT(load_lanes_, DTYPE)(y + i), sum);
+    const lanes_t value = BACKWARD(LOAD_LANES(grad + i), LOAD_LANES(y + i), sum);
     stream_whole_lanes(result + i, value);
   }
   for (int i = end; i < size; ++i)

@@ -26,6 +26,8 @@ constexpr int64_t kSmallestGroupRow = 48;
 
 // Elements of a row that a work-item of softmax_short keeps: KEPT.
 constexpr int64_t kMostKept = 64;
+// And one of softmax_along: KEPT_ROW.
+constexpr int64_t kMostKeptAlong = 2048;
 
 struct Variant {
   const char* forward;
@@ -60,6 +62,8 @@ void launch_rows(const RowsProblem& problem,
                  const Tensor& written,
                  const Tensor& read,
                  const Arguments&... arguments) {
+  const bool keeps =
+      !log && !backward && problem.row_size() <= kMostKeptAlong;
   const auto with_index = [&](auto index) {
     using Index = decltype(index);
     launch(written,
@@ -73,7 +77,8 @@ void launch_rows(const RowsProblem& problem,
              is_streamed(
                  device_of(written), written.scalar_type(), written.numel())},
             {"INDEX64", sizeof(Index) == 8},
-            {"WG_SIZE", variant.work_group}},
+            {"WG_SIZE", variant.work_group},
+            {"KEPT_ROW", keeps ? kMostKeptAlong : 0}},
            range(problem.blocks(variant.rows_a_job) * variant.items_a_job,
                  variant.work_group),
            problem.rows<Index>(variant.rows_a_job),
