@@ -249,6 +249,7 @@ std::string reduce_text(const ReductionKey& key) {
     case ReductionLayout::kInner:
       text += !key.is_vector     ? inner_text(key)
               : key.op->lanewise ? inner_vectors_text(key)
+              : key.op->moments  ? inner_moments_text(key)
                                  : inner_extremes_text(key);
       break;
     case ReductionLayout::kOuter:

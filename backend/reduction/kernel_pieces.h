@@ -39,6 +39,7 @@ std::string runs_text(const ReductionKey& key, const std::string& limit);
 // The loops of a work-item over vectors: kernel_vectors.cpp.
 std::string inner_vectors_text(const ReductionKey& key);
 std::string inner_extremes_text(const ReductionKey& key);
+std::string inner_moments_text(const ReductionKey& key);
 std::string outer_vectors_text(const ReductionKey& key);
 
 }  // namespace torch_opencl::ops

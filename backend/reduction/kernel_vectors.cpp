@@ -35,9 +35,12 @@ constexpr const char* kTurned[] = {".s89abcdef01234567",
 // The loop over the lines of an output's elements in memory, to `at`, where a
 // run of BLOCK elements at most begins.
 std::string lines_text(const ReductionKey& key) {
-  return "for (count_t r = begin; r < end;) {\n"
-         "const count_t row = r / (count_t)reduced_sizes.s0;\n"
-         "const count_t column = r - row * (count_t)reduced_sizes.s0;\n"
+  const std::string place =
+      key.reduced == 1
+          ? "const count_t row = 0, column = r;\n"
+          : "const count_t row = r / (count_t)reduced_sizes.s0;\n"
+            "const count_t column = r - row * (count_t)reduced_sizes.s0;\n";
+  return "for (count_t r = begin; r < end;) {\n" + place +
          "count_t linear = row;\n" +
          offsets_text(
              {{"at", "reduced_strides0"}}, "reduced_sizes", 1, key.reduced) +
@@ -46,6 +49,8 @@ std::string lines_text(const ReductionKey& key) {
          "    min((count_t)reduced_sizes.s0 - column, end - r));\n"
          "int i = 0;\n";
 }
+
+constexpr int kRowsAtOnce = 4;
 
 constexpr const char* kOutputsText =
     "for (count_t output = get_global_id(0) * (count_t)tile;\n"
@@ -102,6 +107,42 @@ std::string inner_extremes_text(const ReductionKey& key) {
          finish_text(key, key.is_split) + "}\n";
 }
 
+// A run's sum, then its squared deviations from the mean, by vectors.
+std::string inner_moments_text(const ReductionKey& key) {
+  const auto sum_text = [&key](const std::string& total,
+                               const std::string& term) {
+    std::string text;
+    const auto add = [&](int lanes, const std::string& at) {
+      text += "{\nconst lanes_t x = " + load_vector_text(key, at) + ";\nlanes" +
+              std::to_string(lanes) + " += " + term + ";\n}\n";
+    };
+    text +=
+        "lanes0 = lanes1 = lanes2 = lanes3 = 0;\ni = 0;\n"
+        "for (; i + 4 * LANES <= run; i += 4 * LANES) {\n";
+    for (int lanes = 0; lanes < 4; ++lanes) {
+      add(lanes, "at + i + " + std::to_string(lanes) + " * LANES");
+    }
+    text += "}\nfor (; i + LANES <= run; i += LANES) ";
+    add(0, "at + i");
+    text += "lanes0 = (lanes0 + lanes1) + (lanes2 + lanes3);\ncompute_t " +
+            total +
+            " = LANES_SUM(lanes0);\nfor (; i < run; ++i) {\n"
+            "const compute_t x = " +
+            load_text(key.inputs[0], "input0", "at + i") + ";\n" + total +
+            " += " + term + ";\n}\n";
+    return text;
+  };
+  return kOutputsText + kept_text(key, true, 0) +
+         "state_t state = IDENTITY;\n" + lines_text(key) +
+         "lanes_t lanes0, lanes1, lanes2, lanes3;\n" + sum_text("sum", "x") +
+         "const compute_t mean = sum / run;\n" +
+         sum_text("deviations", "(x - mean) * (x - mean)") +
+         "{\nconst state_t a = state;\n"
+         "const state_t b = welford_of(mean, deviations, run);\nstate = " +
+         key.op->combine + ";\n}\nr += run;\n}\n" +
+         finish_text(key, key.is_split) + "}\n";
+}
+
 // Four vectors in turn hide the latency of an addition.
 std::string inner_vectors_text(const ReductionKey& key) {
   const std::string identity = kIdentity;
@@ -143,7 +184,8 @@ std::string inner_vectors_text(const ReductionKey& key) {
          finish_text(key, key.is_split) + "}\n";
 }
 
-// Lines of up to COLUMNS outputs, so that memory is read in long runs.
+// Lines of up to COLUMNS outputs, so that memory is read in long runs; of
+// several rows at once, so that what they are joined to is moved less often.
 std::string outer_vectors_text(const ReductionKey& key) {
   const std::string identity = kIdentity;
   std::string begin_outputs;
@@ -154,7 +196,28 @@ std::string outer_vectors_text(const ReductionKey& key) {
     begin_outputs += at + " += (index_t)column * " + stride + ";\n";
     next_output += at + " += " + stride + ";\n";
   }
-  return runs_text(key, "COLUMNS") +
+  // Row j of ROWS.
+  const std::string places =
+      key.reduced == 1
+          ? "#define ROW_AT(j) "
+            "(base0 + (index_t)(r + (j)) * (index_t)reduced_strides0.s0)\n"
+          : "#define ROW_AT(j) row_at[j]\nindex_t row_at[ROWS];\n"
+            "for (int j = 0; j < rows; ++j) {\ncount_t linear = r + j;\n" +
+                offsets_text({{"at", "reduced_strides0"}},
+                             "reduced_sizes",
+                             0,
+                             key.reduced) +
+                "row_at[j] = at + base0;\n}\n";
+  std::string rows_at_once;
+  for (int row = 0; row < kRowsAtOnce; ++row) {
+    rows_at_once += vector_step_text(
+        key,
+        "joined",
+        load_vector_text(key,
+                         "ROW_AT(" + std::to_string(row) + ") + v * LANES"));
+  }
+  return "#define ROWS " + std::to_string(kRowsAtOnce) + "\n" +
+         runs_text(key, "COLUMNS") +
          "const int whole = width / LANES;\n"
          "const int rest = width - whole * LANES;\n"
          "const int vectors = whole + (rest > 0);\n"
@@ -164,18 +227,24 @@ std::string outer_vectors_text(const ReductionKey& key) {
          "for (int v = 0; v < vectors; ++v) lanes[v] = folded[v] = " +
          identity +
          ";\nint since = 0;\n"
-         "for (count_t r = begin; r < end; ++r) {\ncount_t linear = r;\n" +
-         offsets_text(
-             {{"at", "reduced_strides0"}}, "reduced_sizes", 0, key.reduced) +
-         "at += base0;\nfor (int v = 0; v < whole; ++v) " +
+         "for (count_t r = begin; r < end; r += ROWS) {\n"
+         "const int rows = (int)min((count_t)ROWS, end - r);\n" +
+         places +
+         "if (rows == ROWS) {\nfor (int v = 0; v < whole; ++v) {\n"
+         "lanes_t joined = lanes[v];\n" +
+         rows_at_once +
+         "lanes[v] = joined;\n}\n} else {\n"
+         "for (int j = 0; j < rows; ++j)\nfor (int v = 0; v < whole; ++v) " +
          vector_step_text(
-             key, "lanes[v]", load_vector_text(key, "at + v * LANES")) +
-         "if (rest > 0) {\ncompute_t last[LANES];\n"
+             key, "lanes[v]", load_vector_text(key, "ROW_AT(j) + v * LANES")) +
+         "}\nfor (int j = 0; rest > 0 && j < rows; ++j) {\n"
+         "compute_t last[LANES];\n"
          "for (int l = 0; l < LANES; ++l) last[l] = " +
-         load_text(
-             key.inputs[0], "input0", "at + whole * LANES + min(l, rest - 1)") +
+         load_text(key.inputs[0],
+                   "input0",
+                   "ROW_AT(j) + whole * LANES + min(l, rest - 1)") +
          ";\n" + vector_step_text(key, "lanes[whole]", "vload16(0, last)") +
-         "}\nif (++since == BLOCK / LANES || r + 1 == end) {\n"
+         "}\nsince += rows;\nif (since >= BLOCK / LANES || r + rows == end) {\n"
          "for (int v = 0; v < vectors; ++v) {\n" +
          vector_combine_text(key, "folded[v]", "lanes[v]") +
          "lanes[v] = " + identity +

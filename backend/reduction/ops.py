@@ -99,6 +99,7 @@ REDUCTION = (
             "std_mean.correction",
         ),
         opinfo="var",
+        moments=True,
     ),
     Reduction(
         "linalg_vector_norm.out",

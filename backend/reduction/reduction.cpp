@@ -202,8 +202,8 @@ class Launcher {
                             ? problem_.reduced_sizes[0]
                             : problem_.kept_sizes[0];
     const bool has_vectors =
-        op_.lanewise ||
-        (*op_.extreme && key_.layout == ReductionLayout::kInner);
+        op_.lanewise || ((*op_.extreme || op_.moments) &&
+                         key_.layout == ReductionLayout::kInner);
     key_.is_vector = key_.input_count == 1 && key_.units == 1 && has_vectors &&
                      is_floating(key_.compute) && run >= kReductionLanes;
   }

@@ -21,6 +21,7 @@ struct ReductionOp {
   bool lanewise = false;  // holds for vectors as well, element by element
   // Of two values, where `state` is one of the values and its place.
   const char* extreme = "";
+  bool moments = false;  // `state` is a welford_t of the elements
   // The rest is for kernels of users. Inputs are not converted to compute_t
   // where `keeps_dtypes`.
   const char* inputs = "x";

@@ -81,6 +81,7 @@ class Reduction:
             ``compute_t``, element by element.
         extreme: the function of two values that picks one, where ``state``
             is a value and its place.
+        moments: ``state`` is a ``welford_t`` of the elements.
     """
 
     name: str
@@ -97,3 +98,4 @@ class Reduction:
     opinfo: str = ""
     lanewise: bool = False
     extreme: str = ""
+    moments: bool = False

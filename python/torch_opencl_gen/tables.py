@@ -160,6 +160,7 @@ class Emitter:
                 _quote(self._scalar_names(entry, overload)),
                 str(entry.lanewise).lower(),
                 _quote(entry.extreme),
+                str(entry.moments).lower(),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (

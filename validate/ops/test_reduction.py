@@ -111,3 +111,18 @@ def test_places_of_extremes(device, size, dim, kind, dtype):
     for op in (torch.argmax, torch.argmin):
         assert torch.equal(op(y, dim).cpu(), op(x, dim))
         assert torch.equal(op(y).cpu(), op(x))
+
+
+@pytest.mark.parametrize("size", [(3, 8191), (5, 20001), (2, 7, 33), (4, 16), (2, 9)])
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
+def test_variance_against_float64(device, size, mean):
+    """Of runs: the mean of each is taken off before squares are summed."""
+    x = torch.randn(size) + mean
+    for dim in (-1, tuple(range(len(size)))):
+        for correction in (0, 1):
+            exact = torch.var_mean(x.double(), dim, correction=correction)
+            result = torch.var_mean(x.to(device), dim, correction=correction)
+            for wanted, got in zip(exact, result, strict=True):
+                torch.testing.assert_close(
+                    got.cpu().double(), wanted, rtol=2e-5, atol=1e-5
+                )
