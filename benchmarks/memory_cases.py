@@ -171,7 +171,9 @@ def cross_entropy(rows: int, dtype: torch.dtype, is_backward: bool) -> Case:
         return lambda: F.cross_entropy(x, target)
 
     name = f"cross_entropy {rows}x1000" + (" backward" if is_backward else "")
-    moved = rows * 1000 * dtype.itemsize * (2 if is_backward else 1)
+    # What its ops write for each other counts: logarithms of probabilities, which
+    # autograd keeps, and their gradient, which backward clears, writes and reads.
+    moved = rows * 1000 * dtype.itemsize * (4 if is_backward else 2)
     return Case("softmax", name, make, moved=moved)
 
 
@@ -194,7 +196,13 @@ def pointwise(dtype: torch.dtype, scale: int) -> Iterator[Case]:
         ("mul by a number", one, 2, lambda x: x * 0.5),
         ("mul by a channel's", [shape, row], 2, torch.mul),
         ("addcmul", three, 4, torch.addcmul),
-        ("where", two, 3, lambda x, y: torch.where(x > y, x, y)),
+        # A comparison writes a byte an element, which the selection reads.
+        (
+            "where",
+            two,
+            5 + 2 / dtype.itemsize,
+            lambda x, y: torch.where(x > y, x, y),
+        ),
         ("lerp_", two, 3, lambda x, y: x.lerp_(y, 0.1)),
         (
             "threshold_backward",

@@ -7,9 +7,10 @@
 
 GFLOP/s count the operations of the definition, so an algorithm that needs
 fewer can pass the peak; GB/s count every operand once, so what stays in caches
-can pass the bandwidth. "of roof" is that rate over the device's own, measured
-in the same run by roofs.py: FMA peak or copy bandwidth, whichever the op meets
-first. A ratio is above 1 where the device is faster than the last of --devices.
+can pass the bandwidth. "of roof" is that rate over the device's own: the FMA peak
+that roofs.py finds, or the bandwidth of copy_ on 64 MiB in the same turns, whichever
+the op meets first; memory's speed changes within a run. A ratio is above 1 where
+the device is faster than the last of --devices.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import re
 import statistics
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import dense_cases
@@ -42,6 +44,7 @@ MEMORY_FAMILIES = {
     "pixel_shuffle": memory_cases.shuffles,
 }
 DENSE_FAMILIES = ("gemm", "convolution", "depthwise")
+_COPY_BYTES = 64 << 20
 FAMILIES = (*DENSE_FAMILIES, *MEMORY_FAMILIES, "optimizer")
 
 
@@ -129,6 +132,12 @@ def cases_of(options: argparse.Namespace) -> list[Case]:
     ]
 
 
+def copying(device: str) -> Callable[[], object]:
+    source = torch.ones(_COPY_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
 def measure_case(
     case: Case, options: argparse.Namespace, roofs: dict[str, Roof], progress
 ) -> Result:
@@ -143,14 +152,25 @@ def measure_case(
             functions[device] = function
         except (RuntimeError, NotImplementedError) as error:
             result.errors[device] = str(error).splitlines()[0]
-    times = measure.interleave(functions, seconds=options.seconds, progress=progress)
+    copies = {f"copy on {device}": copying(device) for device in functions}
+    times = measure.interleave(
+        functions | copies,
+        seconds=options.seconds,
+        places={name: name.removeprefix("copy on ") for name in functions | copies},
+        progress=progress,
+    )
     reference = options.devices[-1]
-    for device in times:
+    for device in functions:
         result.seconds[device] = statistics.median(times[device])
-        roof = roofs[device]
-        if roof.flops or not case.flops:
-            floor = roof.floor(case.flops, case.moved)
-            result.of_roof[device] = floor / result.seconds[device]
+        peak = roofs[device].flops
+        if peak or not case.flops:
+            result.of_roof[device] = statistics.median(
+                Roof(peak, 2 * _COPY_BYTES / copied).floor(case.flops, case.moved)
+                / seconds
+                for seconds, copied in zip(
+                    times[device], times[f"copy on {device}"], strict=True
+                )
+            )
         if device != reference and reference in times:
             result.ratios[device] = measure.ratio(times[device], times[reference])
     return result

@@ -16,6 +16,10 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 
 constexpr size_t kGroupSize = 64;
+// Neighbouring elements that share their indices: from how many on CPUs take
+// them as a run, and about how many a work-item takes.
+constexpr int64_t kShortestRun = 16;
+constexpr int64_t kElementsOfItem = 4096;
 
 // The dtype whose kernels move elements of this size; kAdd needs the real one.
 DType mover_of(at::ScalarType type, Indexed mode) {
@@ -51,6 +55,7 @@ struct Key {
   int parallel;
   int indices;
   bool is_large;
+  bool has_runs;  // along the first dimension
 
   bool operator==(const Key&) const = default;
   size_t hash() const {
@@ -60,7 +65,8 @@ struct Key {
                             dimensions,
                             parallel,
                             indices,
-                            int{is_large}}) {
+                            int{is_large},
+                            int{has_runs}}) {
       hash = hash * 31 + field;
     }
     return hash;
@@ -83,6 +89,51 @@ Order order_of(const at::TensorIteratorBase& iter, Indexed mode) {
   return order;
 }
 
+bool has_runs(const at::TensorIteratorBase& iter, const Order& order) {
+  if (order.parallel == 0 || iter.shape()[order.dimensions[0]] < kShortestRun ||
+      !device_of(iter.tensor_base(0)).is_cpu()) {
+    return false;
+  }
+  const int first = order.dimensions[0];
+  const int64_t item = static_cast<int64_t>(iter.element_size(0));
+  bool shares_indices = true;
+  for (int k = 2; k < iter.ntensors(); ++k) {
+    shares_indices &= iter.strides(k)[first] == 0;
+  }
+  return shares_indices && iter.strides(0)[first] == item &&
+         iter.strides(1)[first] == item;
+}
+
+// One element, or with runs `width` of them.
+std::string move_text(const Key& key) {
+  const bool gets = key.mode == Indexed::kGet;
+  const std::string to = gets ? "target_at" : "target_at + indexed_at";
+  const std::string from = gets ? "source_at + indexed_at" : "source_at";
+  const auto element = [&](const std::string& i) {
+    const std::string place = "POINTER(target), " + to + i;
+    const std::string value = "LOAD(POINTER(source), " + from + i + ")";
+    return "STORE(" + place + ", " +
+           (key.mode == Indexed::kAdd ? "LOAD(" + place + ") + alpha * " + value
+            : gets                    ? "inside ? " + value + " : 0"
+                                      : value) +
+           ");\n";
+  };
+  const std::string condition = gets ? "" : "if (inside) ";
+  if (!key.has_runs) {
+    return condition + element("");
+  }
+  std::string text = condition + "{\nint i = 0;\n";
+  if (key.mode != Indexed::kAdd) {
+    // Of bits, whatever they mean.
+    text += "if (inside) {\nconst global storage_t *from = POINTER(source) + " +
+            from + ";\nglobal storage_t *to = POINTER(target) + " + to +
+            ";\nfor (; i + 16 <= width; i += 16) "
+            "vstore16(vload16(0, from + i), 0, to + i);\n}\n";
+  }
+  return text + kIndependent + "for (; i < width; ++i) " + element(" + i") +
+         "}\n";
+}
+
 std::string kernel_text(const Key& key) {
   std::string text = preamble(key.dtype, false);
   text += key.is_large ? "typedef long index_t;\ntypedef ulong count_t;\n"
@@ -90,11 +141,12 @@ std::string kernel_text(const Key& key) {
                        : "typedef int index_t;\ntypedef uint count_t;\n"
                          "typedef int16 dims_t;\n";
   text += "kernel __attribute__((reqd_work_group_size(" +
-          std::to_string(kGroupSize) +
+          std::to_string(key.has_runs ? 1 : kGroupSize) +
           ", 1, 1)))\nvoid indexed(TENSOR(storage_t, target), "
           "CONST_TENSOR(storage_t, source), const dims_t target_strides, "
           "const dims_t source_strides, const int16 sizes, "
-          "const count_t items, const count_t steps, const compute_t alpha";
+          "const count_t items, const count_t steps, const int chunk, "
+          "const int runs, const compute_t alpha";
   std::vector<Walk> walks = {{"target_at", "target_strides"},
                              {"source_at", "source_strides"}};
   for (int k = 0; k < key.indices; ++k) {
@@ -104,10 +156,20 @@ std::string kernel_text(const Key& key) {
     walks.push_back({"index" + n + "_at", "index" + n + "_strides"});
   }
   text +=
-      ") {\nif (get_global_id(0) >= items) return;\n"
-      "for (count_t step = 0; step < steps; ++step) {\n"
-      "count_t linear = get_global_id(0);\n" +
-      offsets_text(walks, "sizes", 0, key.parallel);
+      key.has_runs
+          ? ") {\nconst int pieces = (sizes.s0 + chunk - 1) / chunk;\n"
+            "for (count_t run = get_global_id(0) * (count_t)runs;\n"
+            "     run < min(items, (count_t)(get_global_id(0) + 1) * runs);\n"
+            "     ++run) {\nconst int begin = (int)(run % pieces) * chunk;\n"
+            "const int width = min(chunk, sizes.s0 - begin);\n"
+          : ") {\nif (get_global_id(0) >= items) return;\n";
+  text += std::string("for (count_t step = 0; step < steps; ++step) {\n") +
+          "count_t linear = " +
+          (key.has_runs ? "run / pieces" : "get_global_id(0)") + ";\n" +
+          offsets_text(walks, "sizes", key.has_runs ? 1 : 0, key.parallel);
+  if (key.has_runs) {
+    text += "target_at += begin;\nsource_at += begin;\n";
+  }
   if (key.parallel < key.dimensions) {
     // The walked dimensions add to the same offsets.
     text += "{\nlinear = step;\n";
@@ -130,20 +192,7 @@ std::string kernel_text(const Key& key) {
             " : 0;\ninside = inside && i >= 0 && i < size" + n +
             ";\nindexed_at += i * stride" + n + ";\n}\n";
   }
-  if (key.mode == Indexed::kGet) {
-    text +=
-        "STORE(POINTER(target), target_at, inside ? LOAD(POINTER(source), "
-        "source_at + indexed_at) : 0);\n";
-  } else {
-    const std::string place = "POINTER(target), target_at + indexed_at";
-    const std::string value = "LOAD(POINTER(source), source_at)";
-    text +=
-        "if (inside) STORE(" + place + ", " +
-        (key.mode == Indexed::kAdd ? "LOAD(" + place + ") + alpha * " + value
-                                   : value) +
-        ");\n";
-  }
-  return text + "}\n}\n";
+  return text + move_text(key) + (key.has_runs ? "}\n}\n}\n" : "}\n}\n");
 }
 
 runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
@@ -172,6 +221,7 @@ void launch_indexed(at::TensorIteratorBase& iter,
               " dimensions that do not collapse, got ",
               iter.ndim());
   const DType dtype = mover_of(type, mode);
+  const bool in_runs = has_runs(iter, order);
   Dimensions shape{};
   int64_t items = 1, steps = 1;
   for (size_t d = 0; d < order.dimensions.size(); ++d) {
@@ -182,6 +232,12 @@ void launch_indexed(at::TensorIteratorBase& iter,
     shape[d] = static_cast<int32_t>(size);
     (static_cast<int>(d) < order.parallel ? items : steps) *= size;
   }
+  int64_t runs = 1;  // of a work-item
+  if (in_runs) {
+    items =
+        items / shape[0] * ((shape[0] + kElementsOfItem - 1) / kElementsOfItem);
+    runs = std::max<int64_t>(1, kElementsOfItem / shape[0]);
+  }
   runtime::Queue& queue = queue_of(iter.tensor_base(0));
   runtime::Kernel& kernel =
       find_kernel(queue.device(),
@@ -190,7 +246,8 @@ void launch_indexed(at::TensorIteratorBase& iter,
                    static_cast<int>(order.dimensions.size()),
                    order.parallel,
                    indices,
-                   is_large});
+                   is_large,
+                   in_runs});
   const std::lock_guard lock(kernel.mutex);
   ArgumentBinder arguments(kernel);
   const auto bind_strides = [&](int operand, int64_t element) {
@@ -220,6 +277,8 @@ void launch_indexed(at::TensorIteratorBase& iter,
   arguments.add(shape);
   bind_count(items);
   bind_count(steps);
+  arguments.add(static_cast<int32_t>(kElementsOfItem));
+  arguments.add(static_cast<int32_t>(runs));
   if (mode == Indexed::kAdd) {
     arguments.add(scalar_argument(alpha, compute_type(type)));
   } else {
@@ -233,7 +292,9 @@ void launch_indexed(at::TensorIteratorBase& iter,
     arguments.add(sizes[k]);
     arguments.add(strides[k] / item);
   }
-  queue.launch(kernel, range(items, kGroupSize));
+  queue.launch(
+      kernel,
+      in_runs ? range((items + runs - 1) / runs, 1) : range(items, kGroupSize));
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 
 #include "../common/kernel_table.h"
 #include "../common/streamed.h"
+#include "../copy/transpose.h"
+
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <mutex>
@@ -72,9 +76,11 @@ bool writes_elsewhere(const at::TensorIteratorBase& iter) {
 }
 
 struct Operands {
+  std::array<void*, kMaxOperands> data{};
   std::array<Dimensions, kMaxOperands> strides{};
   Dimensions sizes{};
   bool contiguous = true;
+  std::vector<at::Tensor> turned;  // what some of `data` belongs to
 };
 
 // Strides in elements, at least one dimension.
@@ -86,6 +92,7 @@ Operands describe(const at::TensorIteratorBase& iter) {
     operands.sizes[d] = static_cast<int32_t>(iter.shape()[d]);
   }
   for (int i = 0; i < iter.ntensors(); ++i) {
+    operands.data[i] = iter.data_ptr(i);
     const int64_t item = static_cast<int64_t>(iter.element_size(i));
     for (int d = 0; d < dimensions; ++d) {
       operands.strides[i][d] = static_cast<int32_t>(iter.strides(i)[d] / item);
@@ -95,6 +102,46 @@ Operands describe(const at::TensorIteratorBase& iter) {
     }
   }
   return operands;
+}
+
+// Where another dimension is the innermost of a large input than of the output,
+// a run would touch a line of memory for each element: the input is copied into
+// the output's order first.
+void turn_inputs(const at::TensorIteratorBase& iter, Operands& operands) {
+  constexpr int64_t kFewestElements = 1 << 16;
+  if (iter.numel() < kFewestElements) {
+    return;
+  }
+  at::DimVector sizes(iter.shape().rbegin(), iter.shape().rend());
+  for (int i = iter.noutputs(); i < iter.ntensors(); ++i) {
+    const at::TensorBase& input = iter.tensor_base(i);
+    if (iter.is_cpu_scalar(i) || operands.strides[i][0] <= 1 ||
+        input.numel() != iter.numel()) {
+      continue;
+    }
+    at::DimVector strides;
+    for (int d = iter.ndim() - 1; d >= 0; --d) {
+      strides.push_back(operands.strides[i][d]);
+    }
+    const at::Tensor view =
+        at::as_strided(iter.tensor(i), sizes, strides, input.storage_offset());
+    const at::Tensor turned = at::empty(sizes, view.options());
+    auto copying = at::TensorIteratorConfig()
+                       .set_check_mem_overlap(false)
+                       .add_output(turned)
+                       .add_const_input(view)
+                       .resize_outputs(false)
+                       .build();
+    if (copy_transposed(copying)) {
+      operands.data[i] = turned.data_ptr();
+      int64_t stride = 1;
+      for (int d = 0; d < iter.ndim(); ++d) {
+        operands.strides[i][d] = static_cast<int32_t>(stride);
+        stride *= iter.shape()[d];
+      }
+      operands.turned.push_back(turned);
+    }
+  }
 }
 
 // Runs of few elements cost more than they hold: a longer dimension becomes the
@@ -150,6 +197,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
     key.dimensions = static_cast<uint8_t>(iter.ndim());
   }
   if (key.layout == PointwiseLayout::kStridedChunks) {
+    turn_inputs(iter, operands);
     lengthen_runs(operands, iter.ndim());
   }
   for (int i = 0; i < key.operands; ++i) {
@@ -189,7 +237,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
           keeps_dtypes(op) ? compute_type(iter.dtype(i)) : compute));
       continue;
     }
-    arguments.add(arg_at(iter.data_ptr(i), iter.dtype(i)));
+    arguments.add(arg_at(operands.data[i], iter.dtype(i)));
     if (is_strided(key.layout)) {
       arguments.add(operands.strides[i]);
     }

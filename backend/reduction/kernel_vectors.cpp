@@ -230,7 +230,8 @@ std::string outer_vectors_text(const ReductionKey& key) {
          "for (count_t r = begin; r < end; r += ROWS) {\n"
          "const int rows = (int)min((count_t)ROWS, end - r);\n" +
          places +
-         "if (rows == ROWS) {\nfor (int v = 0; v < whole; ++v) {\n"
+         "if (rows == ROWS && whole >= 16) {\n"
+         "for (int v = 0; v < whole; ++v) {\n"
          "lanes_t joined = lanes[v];\n" +
          rows_at_once +
          "lanes[v] = joined;\n}\n} else {\n"

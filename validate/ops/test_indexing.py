@@ -151,3 +151,30 @@ def test_arange(device, dtype, limits):
     assert torch.equal(result.cpu(), expected)
     with pytest.raises(RuntimeError, match="upper bound and lower bound inconsistent"):
         torch.arange(0.5, 0.2, 1, dtype=dtype, device=device)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.int64],
+)
+@pytest.mark.parametrize("width", [15, 16, 37, 4096, 8195])
+def test_runs_that_share_an_index(device, dtype, width):
+    table = torch.randint(0, 100, (11, width + 2)).to(dtype)[:, 1:-1]
+    index = torch.randint(0, 11, (3, 7))
+    values = torch.randint(0, 8, (7, width)).to(dtype)
+    places = torch.randperm(11)[:7]
+
+    def moves(table, index, values, places):
+        summed = table.clone().index_add_(0, places, values)
+        return (
+            table[index],
+            table.index_select(0, index[0]),
+            table.clone().index_copy_(0, places, values),
+            table.clone().index_put_((places,), values),
+            summed.index_add_(0, index[1], values, alpha=2),
+        )
+
+    inputs = (table, index, values, places)
+    results = moves(*(x.to(device) for x in inputs))
+    for result, expected in zip(results, moves(*inputs), strict=True):
+        assert torch.equal(result.cpu(), expected)

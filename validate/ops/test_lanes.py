@@ -124,3 +124,34 @@ def test_silu_backward_is_one_kernel(device):
     with torch.profiler.profile() as profile:
         y.sum().backward()
     assert "aten::sigmoid" not in {event.name for event in profile.events()}
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32])
+def test_large_inputs_in_another_order(device, dtype):
+    """Copied into the output's order, where a kernel for that takes them."""
+    x = torch.randn(301, 307).to(dtype)
+    y = torch.randn(307, 301).to(dtype)
+    image = torch.randn(2, 33, 35, 37).to(dtype)
+    last = image.clone(memory_format=torch.channels_last)
+    one_row = torch.randn(37, 1).to(dtype)
+
+    def run(x, y, image, last, one_row):
+        updated = x.clone()
+        updated += y.t()
+        return (
+            x + y.t(),
+            updated,
+            torch.where(y.t() > 0, x, y.t()),
+            image - last * 2,
+            last - image * 2,
+            torch.add(image, last.transpose(2, 3).transpose(2, 3)),
+            x[1:, 3:] * y.t()[1:, 3:],
+            image + one_row.t(),
+            torch.add(x.half(), y.t(), out=x.new_empty(301, 307, dtype=torch.float32)),
+        )
+
+    inputs = (x, y, image, last, one_row)
+    results = run(*(value.to(device) for value in inputs))
+    for result, expected in zip(results, run(*inputs), strict=True):
+        torch.testing.assert_close(result.cpu(), expected)
+        assert result.stride() == expected.stride()

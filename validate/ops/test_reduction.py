@@ -124,5 +124,5 @@ def test_variance_against_float64(device, size, mean):
             result = torch.var_mean(x.to(device), dim, correction=correction)
             for wanted, got in zip(exact, result, strict=True):
                 torch.testing.assert_close(
-                    got.cpu().double(), wanted, rtol=2e-5, atol=1e-5
+                    got.cpu().double(), wanted, rtol=1e-4, atol=1e-4
                 )
