@@ -7,6 +7,7 @@
 #include "lanes.clh"
 #include "transpose_vectors.clh"
 #include "layouts.clh"
+#include "fetch.clh"
 
 #define ROWS 64  // of dimension 0: neighbouring lines of the result
 
@@ -37,8 +38,10 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_transposed(
       if (row + LANES <= end_row && column + LANES <= end_column) {
         lanes_t a[LANES];
 #pragma unroll
-        for (int i = 0; i < LANES; ++i)
+        for (int i = 0; i < LANES; ++i) {
+          fetch(x + ((row + i) * x_pitch + column + LANES));
           a[i] = CONCAT(load_lanes_, DTYPE)(x + ((row + i) * x_pitch + column));
+        }
         transpose(a);
 #pragma unroll
         for (int i = 0; i < LANES; ++i)
