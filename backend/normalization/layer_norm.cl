@@ -2,13 +2,14 @@
 //
 // A row is made by one work-item, 16 elements at a time (LANES 16), or by a
 // work-group (LANES 1). Variance is taken from residuals about the mean. The
-// gradients of weight and bias are sums over rows: a job sums LANES columns
-// over `chunk` rows, and a second pass adds up the jobs of a column, all in a
-// fixed order. No work-item returns ahead of a barrier, even where all of its
-// group would: PoCL's work-groups then read what other groups left.
+// gradients of weight and bias are sums over rows: those of a job are added up
+// while the rows' own gradients are computed, and a second pass adds up the jobs of
+// a column, all in a fixed order. No work-item returns ahead of a barrier, even
+// where all of its group would: PoCL's work-groups then read what other groups left.
 
 #include "types.clh"
 #include "lanes.clh"
+#include "fetch.clh"
 
 #ifndef PARAM_DTYPE
 #define PARAM_DTYPE DTYPE  // of weight and bias
@@ -36,6 +37,16 @@ inline lanes_t params_or(const global param_t *p, long i, compute_t missing) {
 // FOR_LANES takes whole vectors, FOR_REST what they leave.
 #define FOR_LANES(i) for (int i = 0; i < size / LANES * LANES; i += LANES)
 #define FOR_REST(i) for (int i = size / LANES * LANES; i < size; ++i)
+// A statement; see stream_whole_lanes.
+#define STORE_LANES(p, i, value)           \
+  {                                        \
+    const lanes_t stored = value;          \
+    stream_whole_lanes((p) + (i), stored); \
+  }
+inline lanes_t sum_or(const global compute_t *p, bool is_first) {
+  return is_first ? (lanes_t)0 : vload16(0, p);
+}
+#define STORE_SUM(p, value) vstore16(value, 0, p)
 
 #else
 
@@ -45,6 +56,9 @@ inline lanes_t params_or(const global param_t *p, long i, compute_t missing) {
 #define params_or param_or
 #define FOR_LANES(i) for (int i = get_local_id(0); i < size; i += WG_SIZE)
 #define FOR_REST(i) for (int i = size; i < size; ++i)
+#define STORE_LANES(p, i, value) STORE(p, i, value);
+#define sum_or sum_of_one_or
+#define STORE_SUM(p, value) (*(p) = (value))
 
 // The sum over the work-group, to every work-item of it.
 inline compute_t group_sum(compute_t value, local compute_t *shared) {
@@ -61,6 +75,10 @@ inline compute_t group_sum(compute_t value, local compute_t *shared) {
 }
 
 #endif
+
+inline compute_t sum_of_one_or(const global compute_t *p, bool is_first) {
+  return is_first ? 0 : *p;
+}
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
     const int size,
@@ -91,6 +109,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
   compute_t residual = 0;
   compute_t square = 0;
   FOR_LANES(i) {
+    fetch(x + size + i);
     const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
     residual_lanes += d;
     square_lanes += d * d;
@@ -109,12 +128,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
 
   global storage_t *y = POINTER(out) + row * size;
   FOR_LANES(i)
-    store_lanes(y,
-                i,
-                1,
-                LANES,
+    STORE_LANES(y, i,
                 (load_lanes(x, i, 1, LANES) - mean) * inverse * params_or(w, i, 1) +
-                    params_or(b, i, 0));
+                    params_or(b, i, 0))
   FOR_REST(i)
     STORE(y, i, (LOAD(x, i) - mean) * inverse * param_or(w, i, 1) + param_or(b, i, 0));
   if (FIRST_ITEM) {
@@ -123,9 +139,15 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
   }
 }
 
+// A job is `chunk` rows. Its sums lie as [job][column]; none are wanted without
+// memory.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_backward(
     const int size,
+    const long rows,
+    const long chunk,
     TENSOR(storage_t, grad_input),
+    TENSOR(compute_t, weight_sums),
+    TENSOR(compute_t, bias_sums),
     CONST_TENSOR(storage_t, grad_output),
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(compute_t, means),
@@ -134,116 +156,69 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_back
 #if LANES == 1
   local compute_t shared[WG_SIZE];
 #endif
-  const long row = ROW;
-  const global storage_t *x = POINTER(self) + row * size;
-  const global storage_t *grad = POINTER(grad_output) + row * size;
   const global param_t *w = weight_memory ? POINTER(weight) : 0;
-  const compute_t mean = POINTER(means)[row];
-  const compute_t inverse = POINTER(inverse_deviations)[row];
+  global compute_t *weight_sum = POINTER(weight_sums) + ROW * size;
+  global compute_t *bias_sum = POINTER(bias_sums) + ROW * size;
+  const bool has_sums = weight_sums_memory != 0;
+  const bool has_gradient = grad_input_memory != 0;
+  const long first = ROW * chunk;
+  for (long row = first; row < min(first + chunk, rows); ++row) {
+    const global storage_t *x = POINTER(self) + row * size;
+    const global storage_t *grad = POINTER(grad_output) + row * size;
+    const compute_t mean = POINTER(means)[row];
+    const compute_t inverse = POINTER(inverse_deviations)[row];
 
-  lanes_t sum_lanes = 0;
-  lanes_t product_lanes = 0;
-  compute_t sum = 0;
-  compute_t product = 0;
-  FOR_LANES(i) {
-    const lanes_t g = load_lanes(grad, i, 1, LANES) * params_or(w, i, 1);
-    sum_lanes += g;
-    product_lanes += g * (load_lanes(x, i, 1, LANES) - mean);
+    compute_t shift = 0;
+    compute_t slope = 0;
+    if (has_gradient) {
+      lanes_t sum_lanes = 0;
+      lanes_t product_lanes = 0;
+      compute_t sum = 0;
+      compute_t product = 0;
+      FOR_LANES(i) {
+        const lanes_t g = load_lanes(grad, i, 1, LANES) * params_or(w, i, 1);
+        sum_lanes += g;
+        product_lanes += g * (load_lanes(x, i, 1, LANES) - mean);
+      }
+      FOR_REST(i) {
+        const compute_t g = LOAD(grad, i) * param_or(w, i, 1);
+        sum += g;
+        product += g * (LOAD(x, i) - mean);
+      }
+      shift = ROW_SUM(sum + LANES_SUM(sum_lanes)) / size;
+      slope = ROW_SUM(product + LANES_SUM(product_lanes)) / size * inverse * inverse;
+    }
+
+    const bool is_first = row == first;
+    global storage_t *result = POINTER(grad_input) + row * size;
+    FOR_LANES(i) {
+      fetch(grad + size + i);
+      fetch(x + size + i);
+      const lanes_t g = load_lanes(grad, i, 1, LANES);
+      const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
+      if (has_sums) {
+        STORE_SUM(weight_sum + i, sum_or(weight_sum + i, is_first) + g * d * inverse);
+        STORE_SUM(bias_sum + i, sum_or(bias_sum + i, is_first) + g);
+      }
+      if (has_gradient)
+        STORE_LANES(result, i, (g * params_or(w, i, 1) - shift - d * slope) * inverse)
+    }
+    FOR_REST(i) {
+      const compute_t g = LOAD(grad, i);
+      const compute_t d = LOAD(x, i) - mean;
+      if (has_sums) {
+        weight_sum[i] = sum_of_one_or(weight_sum + i, is_first) + g * d * inverse;
+        bias_sum[i] = sum_of_one_or(bias_sum + i, is_first) + g;
+      }
+      if (has_gradient)
+        STORE(result, i, (g * param_or(w, i, 1) - shift - d * slope) * inverse);
+    }
   }
-  FOR_REST(i) {
-    const compute_t g = LOAD(grad, i) * param_or(w, i, 1);
-    sum += g;
-    product += g * (LOAD(x, i) - mean);
-  }
-  const compute_t shift = ROW_SUM(sum + LANES_SUM(sum_lanes)) / size;
-  const compute_t slope =
-      ROW_SUM(product + LANES_SUM(product_lanes)) / size * inverse * inverse;
-
-  global storage_t *result = POINTER(grad_input) + row * size;
-  FOR_LANES(i)
-    store_lanes(result,
-                i,
-                1,
-                LANES,
-                (load_lanes(grad, i, 1, LANES) * params_or(w, i, 1) - shift -
-                 (load_lanes(x, i, 1, LANES) - mean) * slope) *
-                    inverse);
-  FOR_REST(i)
-    STORE(result,
-          i,
-          (LOAD(grad, i) * param_or(w, i, 1) - shift - (LOAD(x, i) - mean) * slope) *
-              inverse);
-}
-
-inline void column_sums(long first,
-                        long last,
-                        int size,
-                        int count,
-                        const global storage_t *grad,
-                        const global storage_t *x,
-                        const global compute_t *mean,
-                        const global compute_t *inverse,
-                        lanes_t *weight_sum,
-                        lanes_t *bias_sum) {
-  lanes_t weight_lanes = 0;
-  lanes_t bias_lanes = 0;
-  for (long row = first; row < last; ++row) {
-    const lanes_t g = load_lanes(grad, row * size, 1, count);
-    const lanes_t d = load_lanes(x, row * size, 1, count) - mean[row];
-    weight_lanes += g * d * inverse[row];
-    bias_lanes += g;
-  }
-  *weight_sum = weight_lanes;
-  *bias_sum = bias_lanes;
-}
-
-// Partial sums lie as [chunk][column].
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_params(
-    const long rows,
-    const int size,
-    const int chunk,
-    const int jobs,
-    TENSOR(compute_t, weight_sums),
-    TENSOR(compute_t, bias_sums),
-    CONST_TENSOR(storage_t, grad_output),
-    CONST_TENSOR(storage_t, self),
-    CONST_TENSOR(compute_t, means),
-    CONST_TENSOR(compute_t, inverse_deviations)) {
-  const int job = (int)get_global_id(0);
-  if (job >= jobs) return;
-  const int blocks = (size + LANES - 1) / LANES;
-  const int column = job % blocks * LANES;
-  const int count = min(LANES, size - column);
-  const long number = job / blocks;
-  const long first = number * chunk;
-  const long last = min(first + chunk, rows);
-  const global storage_t *grad = POINTER(grad_output) + column;
-  const global storage_t *x = POINTER(self) + column;
-  lanes_t weight_sum;
-  lanes_t bias_sum;
-  // Two calls: with a constant count the loop has no branch.
-  if (count == LANES)
-    column_sums(first, last, size, LANES, grad, x, POINTER(means),
-                POINTER(inverse_deviations), &weight_sum, &bias_sum);
-  else
-    column_sums(first, last, size, count, grad, x, POINTER(means),
-                POINTER(inverse_deviations), &weight_sum, &bias_sum);
-  const long place = number * size + column;
-#if LANES > 1
-  compute_t lane[LANES];
-  vstore16(weight_sum, 0, lane);
-  for (int l = 0; l < count; ++l) POINTER(weight_sums)[place + l] = lane[l];
-  vstore16(bias_sum, 0, lane);
-  for (int l = 0; l < count; ++l) POINTER(bias_sums)[place + l] = lane[l];
-#else
-  POINTER(weight_sums)[place] = weight_sum;
-  POINTER(bias_sums)[place] = bias_sum;
-#endif
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_params_finish(
     const int size,
-    const int chunks,
+    const int jobs,
     TENSOR(param_t, grad_weight),
     TENSOR(param_t, grad_bias),
     CONST_TENSOR(compute_t, weight_sums),
@@ -252,7 +227,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_para
   if (column >= size) return;
   compute_t weight_sum = 0;
   compute_t bias_sum = 0;
-  for (long i = 0; i < chunks; ++i) {
+  for (long i = 0; i < jobs; ++i) {
     weight_sum += POINTER(weight_sums)[i * size + column];
     bias_sum += POINTER(bias_sums)[i * size + column];
   }

@@ -2,6 +2,7 @@
 
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
+#include "../common/streamed.h"
 
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
@@ -25,8 +26,10 @@ using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 constexpr int kLanes = 16;
 constexpr int kRowWorkGroup = 128;  // a work-group a row, on a GPU
 constexpr int kItemWorkGroup = 64;
-constexpr int64_t kChunkRows = 64;
-constexpr int64_t kMostChunks = 128;
+// Jobs of the gradients, and rows of one.
+constexpr int64_t kFewestRows = 16;
+constexpr int64_t kMostJobsCpu = 32;
+constexpr int64_t kMostJobsGpu = 1024;
 
 struct Problem {
   Problem(const Tensor& input, const Tensor& param, int64_t rows, int64_t size)
@@ -36,9 +39,11 @@ struct Problem {
         param_type(param.defined() ? param.scalar_type()
                                    : input.scalar_type()) {}
 
+  // One row, or job, a work-item on a CPU and a work-group on a GPU.
   template <class... Arguments>
   void launch_rows(const Tensor& input,
                    const char* kernel_name,
+                   int64_t jobs,
                    const Arguments&... arguments) const {
     const int work_group = cpu ? 1 : kRowWorkGroup;
     launch(input,
@@ -47,10 +52,19 @@ struct Problem {
            {{"DTYPE", dtype_of(input)},
             {"PARAM_DTYPE", dtype_of(param_type)},
             {"LANES", cpu ? kLanes : 1},
+            {"STREAM",
+             is_streamed(
+                 aten::device_of(input), input.scalar_type(), input.numel())},
             {"WG_SIZE", work_group}},
-           range(rows * work_group, work_group),
+           range(jobs * work_group, work_group),
            size,
            arguments...);
+  }
+
+  // Of the gradients. Sums over rows take long jobs, few of them.
+  int64_t rows_of_job(bool has_sums) const {
+    const int64_t most = cpu ? kMostJobsCpu : kMostJobsGpu;
+    return has_sums ? std::max(kFewestRows, (rows + most - 1) / most) : 1;
   }
 
   int64_t rows;
@@ -109,6 +123,7 @@ Outputs native_layer_norm(const Tensor& self,
     const auto launch_with = [&](auto number) {
       problem.launch_rows(input,
                           "layer_norm",
+                          rows,
                           static_cast<decltype(number)>(epsilon),
                           arg(out),
                           arg(mean),
@@ -124,52 +139,6 @@ Outputs native_layer_norm(const Tensor& self,
     }
   }
   return {out, mean, inverse_deviation};
-}
-
-void params_backward(const Problem& problem,
-                     const Tensor& grad_output,
-                     const Tensor& input,
-                     const Tensor& mean,
-                     const Tensor& inverse_deviation,
-                     const Tensor& grad_weight,
-                     const Tensor& grad_bias) {
-  const int64_t chunk =
-      std::max(kChunkRows, (problem.rows + kMostChunks - 1) / kMostChunks);
-  const int64_t chunks = (problem.rows + chunk - 1) / chunk;
-  const int lanes = problem.cpu ? kLanes : 1;
-  const int64_t jobs = chunks * ((problem.size + lanes - 1) / lanes);
-  const int work_group = problem.cpu ? 1 : kItemWorkGroup;
-  const Tensor weight_sums = workspace(input, {chunks, problem.size});
-  const Tensor bias_sums = workspace(input, {chunks, problem.size});
-  launch(
-      input,
-      sources::layer_norm,
-      "layer_norm_params",
-      {{"DTYPE", dtype_of(input)}, {"LANES", lanes}, {"WG_SIZE", work_group}},
-      range(jobs, work_group),
-      problem.rows,
-      problem.size,
-      static_cast<int32_t>(chunk),
-      static_cast<int32_t>(jobs),
-      arg(weight_sums),
-      arg(bias_sums),
-      arg(grad_output),
-      arg(input),
-      arg(mean),
-      arg(inverse_deviation));
-  launch(input,
-         sources::layer_norm,
-         "layer_norm_params_finish",
-         {{"DTYPE", dtype_of(input)},
-          {"PARAM_DTYPE", dtype_of(problem.param_type)},
-          {"WG_SIZE", kItemWorkGroup}},
-         range(problem.size, kItemWorkGroup),
-         problem.size,
-         static_cast<int32_t>(chunks),
-         arg(grad_weight),
-         arg(grad_bias),
-         arg(weight_sums),
-         arg(bias_sums));
 }
 
 Outputs native_layer_norm_backward(const Tensor& grad_output_,
@@ -209,24 +178,44 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
   Tensor grad_input = output_mask[0] ? at::empty_like(input) : Tensor();
   Tensor grad_weight = new_param(output_mask[1]);
   Tensor grad_bias = new_param(output_mask[2]);
-  if (!empty && output_mask[0]) {
-    problem.launch_rows(input,
-                        "layer_norm_backward",
-                        arg(grad_input),
-                        arg(grad_output),
-                        arg(input),
-                        arg(mean),
-                        arg(inverse_deviation),
-                        arg(weight));
+  if (empty) {
+    return {grad_input, grad_weight, grad_bias};
   }
-  if (!empty && (output_mask[1] || output_mask[2])) {
-    params_backward(problem,
-                    grad_output,
-                    input,
-                    mean,
-                    inverse_deviation,
-                    grad_weight,
-                    grad_bias);
+  const bool has_sums = output_mask[1] || output_mask[2];
+  const int64_t chunk = problem.rows_of_job(has_sums);
+  const int64_t jobs = (rows + chunk - 1) / chunk;
+  const auto sums = [&] {
+    return has_sums ? workspace(input, {jobs, size}) : Tensor();
+  };
+  const Tensor weight_sums = sums();
+  const Tensor bias_sums = sums();
+  problem.launch_rows(input,
+                      "layer_norm_backward",
+                      jobs,
+                      rows,
+                      chunk,
+                      arg(grad_input),
+                      arg(weight_sums),
+                      arg(bias_sums),
+                      arg(grad_output),
+                      arg(input),
+                      arg(mean),
+                      arg(inverse_deviation),
+                      arg(weight));
+  if (has_sums) {
+    launch(input,
+           sources::layer_norm,
+           "layer_norm_params_finish",
+           {{"DTYPE", dtype_of(input)},
+            {"PARAM_DTYPE", dtype_of(problem.param_type)},
+            {"WG_SIZE", kItemWorkGroup}},
+           range(size, kItemWorkGroup),
+           problem.size,
+           static_cast<int32_t>(jobs),
+           arg(grad_weight),
+           arg(grad_bias),
+           arg(weight_sums),
+           arg(bias_sums));
   }
   return {grad_input, grad_weight, grad_bias};
 }
