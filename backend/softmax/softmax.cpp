@@ -62,8 +62,7 @@ void launch_rows(const RowsProblem& problem,
                  const Tensor& written,
                  const Tensor& read,
                  const Arguments&... arguments) {
-  const bool keeps =
-      !log && !backward && problem.row_size() <= kMostKeptAlong;
+  const bool keeps = !log && !backward && problem.row_size() <= kMostKeptAlong;
   const auto with_index = [&](auto index) {
     using Index = decltype(index);
     launch(written,
