@@ -2,6 +2,7 @@
 // tiles of the image and outputs are transformed by kernels of their own; in
 // between are 36 products of matrices, one a frequency.
 #include "winograd.h"
+#include "../common/streamed.h"
 #include "chunks.h"
 
 #include "../../cpp/aten/factories.h"
@@ -18,24 +19,19 @@ using at::Tensor;
 namespace {
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kBlock = 8;  // channels that one work-item transforms
+// BLOCKS of winograd_planes.cl: vectors of channels of a work-item.
+constexpr int64_t kBlocks = 8;
+// CHANNELS_AT_ONCE of winograd_channels.cl: of all tiles of a work-item.
+constexpr int64_t kChannelsAtOnce = 2048;
 
-bool has_channels_innermost(const Tensor& image) {
-  return image.stride(1) == 1 && image.stride(4) != 1;
+bool has_vectors_innermost(const Tensor& image) {
+  return image.stride(1) == 1 && image.size(1) >= kLanes;
 }
 
-// Of panels of tiles of an image: the kernel for GPUs, and for CPUs.
-TileWork tile_work(const std::array<const char*, 2>& kernels,
-                   const Tensor& image,
-                   int64_t channels,
-                   int64_t panels,
-                   int64_t width) {
-  if (!aten::device_of(image).is_cpu()) {
-    return {kernels[0], {"BLOCK", 1}, range(panels * width, channels, 64, 1)};
-  }
-  return {kernels[1],
-          {"BLOCK", kBlock},
-          range(panels, ceil_div(channels, kBlock), 1, 1)};
+runtime::Define stream_define(const Tensor& image) {
+  return {
+      "STREAM",
+      is_streamed(aten::device_of(image), image.scalar_type(), image.numel())};
 }
 
 // Panels of `width` output channels.
@@ -69,7 +65,7 @@ Tensor transform_weight(const ConvolutionProblem& p,
   return panels;
 }
 
-// `tiles` of them from `first` on, as right operands.
+// `tiles` of them from `first` on, as right operands, on a GPU.
 Tensor transform_input(const ConvolutionProblem& p,
                        const Tensor& input,
                        int64_t first,
@@ -79,19 +75,16 @@ Tensor transform_input(const ConvolutionProblem& p,
   launch_tiles(p,
                input,
                sources::winograd_input,
-               tile_work({"winograd_input_gpu", "winograd_input_cpu"},
-                         input,
-                         p.channels,
-                         ceil_div(tiles, width),
-                         width),
+               {"winograd_input",
+                stream_define(input),
+                range(ceil_div(tiles, width) * width, p.channels, 64, 1)},
                width,
                first,
                tiles,
                arg(input),
                arg(panels),
                as_int(p.padding[1]),
-               as_int(p.padding[2]),
-               as_int(extent_of(input)));
+               as_int(p.padding[2]));
   return panels;
 }
 
@@ -101,16 +94,13 @@ void transform_output(const ConvolutionProblem& p,
                       const Tensor& output,
                       int64_t first,
                       int64_t tiles) {
-  const int64_t width = right_width(output, tiles);
   launch_tiles(p,
                output,
                sources::winograd_output,
-               tile_work({"winograd_output_gpu", "winograd_output_cpu"},
-                         output,
-                         p.out_channels,
-                         ceil_div(tiles, width),
-                         width),
-               width,
+               {"winograd_output",
+                stream_define(output),
+                range(tiles, p.out_channels, 64, 1)},
+               1,
                first,
                tiles,
                arg(products.values),
@@ -134,13 +124,6 @@ int64_t tiles_at_once(const ConvolutionProblem& p, const Tensor& on) {
   return std::min(all, fitting);
 }
 
-bool goes_by_channels(const ConvolutionProblem& p,
-                      const ConvolutionArguments& a) {
-  return aten::device_of(a.output).is_cpu() &&
-         has_channels_innermost(a.input) && p.channels >= kLanes &&
-         p.out_channels >= kLanes;
-}
-
 // Rows of channels, one a tile. Each has an odd number of cache lines, so that
 // those of neighbours do not share the same few sets of the cache.
 FrequencyMatrices matrices_by_channels(const Tensor& on,
@@ -159,13 +142,12 @@ void launch_by_channels(const ConvolutionProblem& p,
                         int64_t first,
                         int64_t tiles,
                         const Arguments&... arguments) {
-  constexpr int64_t kChannelsAtOnce = 2048;
   const int64_t tiles_at_once = ceil_div(kChannelsAtOnce, image.size(1));
   launch_tiles(p,
                image,
                sources::winograd_channels,
                {kernel,
-                {"CHANNELS_AT_ONCE", kChannelsAtOnce},
+                stream_define(image),
                 range(ceil_div(tiles, tiles_at_once), 1, 1, 1)},
                kLanes,
                first,
@@ -175,14 +157,42 @@ void launch_by_channels(const ConvolutionProblem& p,
                as_int(matrices.frequency_stride));
 }
 
-// The products have tiles as their rows, where they lie, and output channels as
-// columns: neither transform turns what it reads.
-void forward_by_channels(const ConvolutionProblem& p,
-                         const ConvolutionArguments& a) {
+// The same where channels are not innermost, of whole rows of tiles.
+template <class... Arguments>
+void launch_by_planes(const ConvolutionProblem& p,
+                      const Tensor& image,
+                      const char* kernel,
+                      const FrequencyMatrices& matrices,
+                      int64_t first,
+                      int64_t tiles,
+                      const Arguments&... arguments) {
+  launch_tiles(p,
+               image,
+               sources::winograd_planes,
+               {kernel,
+                stream_define(image),
+                range(tiles / tiling_of(p).columns,
+                      ceil_div(image.size(1), kBlocks * kLanes),
+                      1,
+                      1)},
+               kLanes,
+               first,
+               tiles,
+               arguments...,
+               as_int(matrices.row_stride),
+               as_int(matrices.frequency_stride));
+}
+
+// The products have tiles as their rows, which are read where they lie, and
+// output channels as columns.
+void forward_on_cpu(const ConvolutionProblem& p,
+                    const ConvolutionArguments& a) {
   const Tensor weight = transform_weight(
       p, a.weight, a.reverses_taps, right_width(a.weight, p.out_channels));
-  const int64_t all = p.images * tiling_of(p).tiles();
-  const int64_t step = tiles_at_once(p, a.output);
+  const Tiling tiling = tiling_of(p);
+  const int64_t all = p.images * tiling.tiles();
+  const int64_t step =
+      ceil_div(tiles_at_once(p, a.output), tiling.columns) * tiling.columns;
   for (int64_t first = 0; first < all; first += step) {
     const int64_t tiles = std::min(step, all - first);
     const int64_t rows = std::max(tiles, left_width(a.output));
@@ -190,16 +200,30 @@ void forward_by_channels(const ConvolutionProblem& p,
         matrices_by_channels(a.input, rows, p.channels);
     const FrequencyMatrices products =
         matrices_by_channels(a.output, rows, p.out_channels);
-    launch_by_channels(p,
+    if (has_vectors_innermost(a.input)) {
+      launch_by_channels(p,
+                         a.input,
+                         "winograd_input_channels",
+                         images,
+                         first,
+                         tiles,
+                         arg(a.input),
+                         arg(images.values),
+                         as_int(p.padding[1]),
+                         as_int(p.padding[2]));
+    } else {
+      launch_by_planes(p,
                        a.input,
-                       "winograd_input_channels",
+                       "winograd_input_planes",
                        images,
                        first,
                        tiles,
                        arg(a.input),
                        arg(images.values),
                        as_int(p.padding[1]),
-                       as_int(p.padding[2]));
+                       as_int(p.padding[2]),
+                       as_int(extent_of(a.input)));
+    }
     multiply(products.values,
              {.batch = kFrequencies,
               .rows = rows,
@@ -218,17 +242,27 @@ void forward_by_channels(const ConvolutionProblem& p,
               products.frequency_stride},
              {},
              false);
-    launch_by_channels(p,
-                       a.output,
-                       "winograd_output_channels",
-                       products,
-                       first,
-                       tiles,
-                       arg(products.values),
-                       arg(a.bias),
-                       arg(a.output),
-                       as_int(a.bias.defined()),
-                       as_int(a.bias.defined() ? a.bias.stride(0) : 0));
+    const auto transform_output = [&](const auto& launch_with,
+                                      const char* kernel) {
+      launch_with(p,
+                  a.output,
+                  kernel,
+                  products,
+                  first,
+                  tiles,
+                  arg(products.values),
+                  arg(a.bias),
+                  arg(a.output),
+                  as_int(a.bias.defined()),
+                  as_int(a.bias.defined() ? a.bias.stride(0) : 0));
+    };
+    if (has_vectors_innermost(a.output)) {
+      transform_output([](const auto&... all) { launch_by_channels(all...); },
+                       "winograd_output_channels");
+    } else {
+      transform_output([](const auto&... all) { launch_by_planes(all...); },
+                       "winograd_output_planes");
+    }
   }
 }
 
@@ -257,19 +291,19 @@ bool supports_winograd(const ConvolutionProblem& p,
 }
 
 bool prefers_winograd(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
-  // Tiles reach over the edge of small images. The transformed weight, or its
-  // gradient, takes four times the memory: few pixels are not worth it.
-  constexpr int64_t kFewestPixels = 1024;
-  return 2 * p.output[1] * p.output[2] >=
-             kWinogradTile * kWinogradTile * tiling_of(p).tiles() &&
-         p.channels >= 16 && p.out_channels >= 16 &&
-         p.images * p.pixels() >= kFewestPixels;
+  // The transformed weight, or its gradient, takes four times the memory: so
+  // many multiplications of a weight have to be saved. Tiles that reach over
+  // the edges of small images save fewer.
+  constexpr int64_t kFewestSaved = 2000;
+  const int64_t saved = 9 * p.pixels() - kFrequencies * tiling_of(p).tiles();
+  return p.channels >= 16 && p.out_channels >= 16 &&
+         p.images * saved >= kFewestSaved;
 }
 
 void winograd_forward(const ConvolutionProblem& p,
                       const ConvolutionArguments& a) {
-  if (goes_by_channels(p, a)) {
-    forward_by_channels(p, a);
+  if (aten::device_of(a.output).is_cpu()) {
+    forward_on_cpu(p, a);
     return;
   }
   const Tensor weight =

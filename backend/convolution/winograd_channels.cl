@@ -4,6 +4,7 @@
 
 #include "winograd.clh"
 
+#define CHANNELS_AT_ONCE 2048
 #define LOAD_LANES(p) CONCAT(load_lanes_, DTYPE)(p)
 
 #define LOAD_PIXEL(y, x) LOAD_LANES(pixels + y * h_stride + x * w_stride)
@@ -90,7 +91,7 @@ void winograd_output_channels(CONST_TENSOR(compute_t, products), CONST_TENSOR(st
       const lanes_t added =
           has_bias ? load_lanes(POINTER(bias), c * bias_stride, bias_stride, LANES)
                    : (lanes_t)0;
-      const size_t at = corner + (size_t)c * channel_stride;
+      const size_t at = corner + c;
 #pragma unroll
       for (int y = 0; y < 4; ++y) {
         lanes_t o[4];
@@ -98,8 +99,9 @@ void winograd_output_channels(CONST_TENSOR(compute_t, products), CONST_TENSOR(st
 #pragma unroll
         for (int x = 0; x < 4; ++x) {
           if (y < rows && x < columns) {
-            store_lanes(POINTER(output), at + y * h_stride + x * w_stride, channel_stride,
-                        LANES, o[x] + added);
+            global storage_t *to = POINTER(output) + at + y * h_stride + x * w_stride;
+            const lanes_t value = o[x] + added;
+            stream_whole_lanes(to, value);
           }
         }
       }

@@ -334,13 +334,15 @@ def test_output_mask(device, is_transposed, mask):
 
 
 # images, channels, out channels, padding, size: 3 x 3 kernels of enough channels
-# and tiles of 4 x 4 for Winograd's algorithm, with edges that cut tiles; but for
-# the first, of enough pixels for the weight's gradient too.
+# and tiles of 4 x 4 for Winograd's algorithm, with edges that cut tiles.
 WINOGRAD = [
     (3, 17, 50, 2, (9, 14)),
     (1, 19, 33, 0, (40, 72)),
     (2, 16, 16, 1, (33, 35)),
     (17, 32, 18, 2, (7, 16)),
+    (9, 24, 24, 1, (7, 7)),
+    (1, 21, 40, 1, (13, 150)),  # rows of several segments
+    (1, 150, 133, 1, (8, 70)),  # several blocks of channels
 ]
 
 
@@ -371,6 +373,12 @@ def test_winograd_does_not_cancel(device):
 def test_winograd_beyond_the_workspace(device, layout):
     inputs = [layout(torch.randn(3, 96, 112, 113)), torch.randn(96, 96, 3, 3)]
     check(_convolution(F.conv2d, padding=1), inputs, device)
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+def test_winograd_of_more_than_caches_hold(device, layout):
+    inputs = [layout(torch.randn(1, 16, 724, 730)), torch.randn(16, 16, 3, 3)]
+    check(_convolution(F.conv2d, padding=1), inputs, device, backward=False)
 
 
 def test_columns_beyond_the_workspace(device):
