@@ -47,6 +47,7 @@ inline lanes_t sum_or(const global compute_t *p, bool is_first) {
   return is_first ? (lanes_t)0 : vload16(0, p);
 }
 #define STORE_SUM(p, value) vstore16(value, 0, p)
+#define FETCH_NEXT(p) fetch(p)
 
 #else
 
@@ -59,6 +60,7 @@ inline lanes_t sum_or(const global compute_t *p, bool is_first) {
 #define STORE_LANES(p, i, value) STORE(p, i, value);
 #define sum_or sum_of_one_or
 #define STORE_SUM(p, value) (*(p) = (value))
+#define FETCH_NEXT(p)
 
 // The sum over the work-group, to every work-item of it.
 inline compute_t group_sum(compute_t value, local compute_t *shared) {
@@ -109,7 +111,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
   compute_t residual = 0;
   compute_t square = 0;
   FOR_LANES(i) {
-    fetch(x + size + i);
+    FETCH_NEXT(x + size + i);
     const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
     residual_lanes += d;
     square_lanes += d * d;
@@ -192,8 +194,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_back
     const bool is_first = row == first;
     global storage_t *result = POINTER(grad_input) + row * size;
     FOR_LANES(i) {
-      fetch(grad + size + i);
-      fetch(x + size + i);
+      FETCH_NEXT(grad + size + i);
+      FETCH_NEXT(x + size + i);
       const lanes_t g = load_lanes(grad, i, 1, LANES);
       const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
       if (has_sums) {

@@ -55,6 +55,8 @@ using at::IntArrayRef;
 using at::Tensor;
 
 constexpr int kWorkGroup = 64;
+constexpr int kMostColumns = 1024;  // MOST_COLUMNS of upsample_rows.cl
+constexpr int64_t kItems = 512;     // of upsample_rows.cl, about
 
 // MODE of upsample.cl.
 enum class Mode { kNearest, kNearestExact, kLinear, kCubic };
@@ -101,8 +103,19 @@ Scale scale_of(
 }
 
 template <class Scale>
-void launch_upsample(const char* kernel,
-                     Mode mode,
+bool goes_by_rows(const Geometry<Scale>& geometry, const Tensor& written) {
+  return aten::device_of(written).is_cpu() && geometry.large_strides[4] == 1 &&
+         geometry.small_strides[4] == 1 &&
+         std::max(geometry.large[2], geometry.small[2]) <= kMostColumns;
+}
+
+bool goes_by_pixels(const Tensor& large, const Tensor& small) {
+  return aten::device_of(large).is_cpu() && large.is_floating_point() &&
+         large.stride(1) == 1 && small.stride(1) == 1 && large.size(1) > 1;
+}
+
+template <class Scale>
+void launch_upsample(Mode mode,
                      const Rest& rest,
                      const Tensor& large,
                      const Tensor& small,
@@ -133,13 +146,47 @@ void launch_upsample(const char* kernel,
   const size_t batches = large.size(0);
   const size_t channels = geometry.channels;
   const size_t plane = static_cast<size_t>(size[0]) * size[1];
+  if (goes_by_rows(geometry, written)) {
+    // Few rows share their taps with many planes.
+    const int64_t planes = static_cast<int64_t>(batches * channels);
+    const int64_t planes_of_item =
+        std::clamp<int64_t>(planes * plane / kItems, 1, planes);
+    launch(written,
+           sources::upsample_rows,
+           writes_large ? "upsample_forward_rows" : "upsample_backward_rows",
+           {{"DTYPE", dtype_of(written)},
+            {"MODE", static_cast<int>(mode)},
+            {"ALIGN_CORNERS", rest.align_corners},
+            {"ROUND", written.scalar_type() == at::kByte}},
+           range(plane, (planes + planes_of_item - 1) / planes_of_item, 1, 1),
+           geometry,
+           static_cast<int32_t>(planes),
+           static_cast<int32_t>(planes_of_item),
+           arg(written),
+           arg(writes_large ? small : large));
+    return;
+  }
+  if (writes_large && goes_by_pixels(large, small)) {
+    launch(written,
+           sources::upsample_pixels,
+           "upsample_forward_pixels",
+           {{"DTYPE", dtype_of(written)},
+            {"MODE", static_cast<int>(mode)},
+            {"ALIGN_CORNERS", rest.align_corners},
+            {"LANES", 16}},
+           range(plane, batches, 1, 1),
+           geometry,
+           arg(large),
+           arg(small));
+    return;
+  }
   const NDRange work =
       channels_last
           ? range(channels, plane * size[2], batches, kWorkGroup, 1, 1)
           : range(size[2], plane, batches * channels, kWorkGroup, 1, 1);
   launch(written,
          sources::upsample,
-         kernel,
+         writes_large ? "upsample_forward" : "upsample_backward",
          {{"DTYPE", dtype_of(written)},
           {"MODE", static_cast<int>(mode)},
           {"ALIGN_CORNERS", rest.align_corners},
@@ -152,8 +199,7 @@ void launch_upsample(const char* kernel,
          arg(writes_large ? small : large));
 }
 
-void resample(const char* kernel,
-              Mode mode,
+void resample(Mode mode,
               const Rest& rest,
               const Tensor& large,
               const Tensor& small,
@@ -164,9 +210,9 @@ void resample(const char* kernel,
   }
   const bool is_nearest = mode == Mode::kNearest || mode == Mode::kNearestExact;
   if (written.scalar_type() == at::kDouble && !is_nearest) {
-    launch_upsample<double>(kernel, mode, rest, large, small, writes_large);
+    launch_upsample<double>(mode, rest, large, small, writes_large);
   } else {
-    launch_upsample<float>(kernel, mode, rest, large, small, writes_large);
+    launch_upsample<float>(mode, rest, large, small, writes_large);
   }
 }
 
@@ -176,7 +222,7 @@ struct Forward : Meta {
   void impl(const Tensor& self, IntArrayRef, const T&... arguments) {
     const Rest rest = rest_of(arguments...);
     if (rest.result.numel() > 0) {
-      resample("upsample_forward", kMode, rest, rest.result, self, true);
+      resample(kMode, rest, rest.result, self, true);
     }
   }
 };
@@ -190,8 +236,7 @@ struct Backward : Meta {
             const T&... arguments) {
     const Rest rest = rest_of(arguments...);
     if (rest.result.numel() > 0) {
-      resample(
-          "upsample_backward", kMode, rest, grad_output, rest.result, false);
+      resample(kMode, rest, grad_output, rest.result, false);
     }
   }
 };
