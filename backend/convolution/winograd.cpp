@@ -19,6 +19,8 @@ using at::Tensor;
 namespace {
 
 constexpr int64_t kLanes = 16;
+// Vectors of a work-item of winograd_weight: drivers spend up to 300 ns on one.
+constexpr int64_t kWeightSteps = 32;
 // BLOCKS of winograd_planes.cl: vectors of channels of a work-item.
 constexpr int64_t kBlocks = 8;
 // CHANNELS_AT_ONCE of winograd_channels.cl: of all tiles of a work-item.
@@ -42,15 +44,19 @@ Tensor transform_weight(const ConvolutionProblem& p,
   const bool is_cpu = aten::device_of(weight).is_cpu();
   Tensor panels =
       empty_panels(weight, kFrequencies, p.out_channels, p.channels, width);
-  const int64_t lanes = is_cpu ? 16 : 1;
+  const int64_t lanes = is_cpu ? kLanes : 1;
+  const int64_t steps = is_cpu ? kWeightSteps : 1;
   const int64_t last_tap = 2 * (weight.stride(3) + weight.stride(4));
   const int64_t first_tap = reverses_taps ? last_tap : 0;
   const int64_t direction = reverses_taps ? -1 : 1;
   launch(weight,
          sources::winograd_weight,
          "winograd_weight",
-         {{"DTYPE", dtype_of(weight)}, {"ROWS", width}, {"LANES", lanes}},
-         range(ceil_div(p.channels * width, lanes),
+         {{"DTYPE", dtype_of(weight)},
+          {"ROWS", width},
+          {"LANES", lanes},
+          {"STEPS", steps}},
+         range(ceil_div(p.channels * width, lanes * steps),
                ceil_div(p.out_channels, width),
                is_cpu ? 1 : 64,
                1),
