@@ -9,7 +9,6 @@
 #include "kernel_sources.h"
 
 #include <algorithm>
-#include <array>
 
 namespace torch_opencl::ops {
 
@@ -139,48 +138,37 @@ FrequencyMatrices matrices_by_channels(const Tensor& on,
       on, tiles, (ceil_div(channels, kLanes) | 1) * kLanes, kLanes);
 }
 
-// The transform of `tiles` tiles of an image from `first` on, by channels.
-template <class... Arguments>
-void launch_by_channels(const ConvolutionProblem& p,
-                        const Tensor& image,
-                        const char* kernel,
-                        const FrequencyMatrices& matrices,
-                        int64_t first,
-                        int64_t tiles,
-                        const Arguments&... arguments) {
-  const int64_t tiles_at_once = ceil_div(kChannelsAtOnce, image.size(1));
-  launch_tiles(p,
-               image,
-               sources::winograd_channels,
-               {kernel,
-                stream_define(image),
-                range(ceil_div(tiles, tiles_at_once), 1, 1, 1)},
-               kLanes,
-               first,
-               tiles,
-               arguments...,
-               as_int(matrices.row_stride),
-               as_int(matrices.frequency_stride));
+// The work-items of winograd_channels.cl, or of winograd_planes.cl, which takes
+// whole rows of tiles.
+NDRange range_of(const ConvolutionProblem& p,
+                 const Tensor& image,
+                 int64_t tiles) {
+  const int64_t channels = image.size(1);
+  return has_vectors_innermost(image)
+             ? range(ceil_div(tiles, ceil_div(kChannelsAtOnce, channels)),
+                     1,
+                     1,
+                     1)
+             : range(tiles / tiling_of(p).columns,
+                     ceil_div(channels, kBlocks * kLanes),
+                     1,
+                     1);
 }
 
-// The same where channels are not innermost, of whole rows of tiles.
+// The transform of `tiles` tiles of an image from `first` on, on a CPU.
 template <class... Arguments>
-void launch_by_planes(const ConvolutionProblem& p,
-                      const Tensor& image,
-                      const char* kernel,
-                      const FrequencyMatrices& matrices,
-                      int64_t first,
-                      int64_t tiles,
-                      const Arguments&... arguments) {
+void launch_rows_of_channels(const ConvolutionProblem& p,
+                             const Tensor& image,
+                             const char* kernel,
+                             const FrequencyMatrices& matrices,
+                             int64_t first,
+                             int64_t tiles,
+                             const Arguments&... arguments) {
   launch_tiles(p,
                image,
-               sources::winograd_planes,
-               {kernel,
-                stream_define(image),
-                range(tiles / tiling_of(p).columns,
-                      ceil_div(image.size(1), kBlocks * kLanes),
-                      1,
-                      1)},
+               has_vectors_innermost(image) ? sources::winograd_channels
+                                            : sources::winograd_planes,
+               {kernel, stream_define(image), range_of(p, image, tiles)},
                kLanes,
                first,
                tiles,
@@ -207,28 +195,28 @@ void forward_on_cpu(const ConvolutionProblem& p,
     const FrequencyMatrices products =
         matrices_by_channels(a.output, rows, p.out_channels);
     if (has_vectors_innermost(a.input)) {
-      launch_by_channels(p,
-                         a.input,
-                         "winograd_input_channels",
-                         images,
-                         first,
-                         tiles,
-                         arg(a.input),
-                         arg(images.values),
-                         as_int(p.padding[1]),
-                         as_int(p.padding[2]));
+      launch_rows_of_channels(p,
+                              a.input,
+                              "winograd_input_channels",
+                              images,
+                              first,
+                              tiles,
+                              arg(a.input),
+                              arg(images.values),
+                              as_int(p.padding[1]),
+                              as_int(p.padding[2]));
     } else {
-      launch_by_planes(p,
-                       a.input,
-                       "winograd_input_planes",
-                       images,
-                       first,
-                       tiles,
-                       arg(a.input),
-                       arg(images.values),
-                       as_int(p.padding[1]),
-                       as_int(p.padding[2]),
-                       as_int(extent_of(a.input)));
+      launch_rows_of_channels(p,
+                              a.input,
+                              "winograd_input_planes",
+                              images,
+                              first,
+                              tiles,
+                              arg(a.input),
+                              arg(images.values),
+                              as_int(p.padding[1]),
+                              as_int(p.padding[2]),
+                              as_int(extent_of(a.input)));
     }
     multiply(products.values,
              {.batch = kFrequencies,
@@ -248,27 +236,19 @@ void forward_on_cpu(const ConvolutionProblem& p,
               products.frequency_stride},
              {},
              false);
-    const auto transform_output = [&](const auto& launch_with,
-                                      const char* kernel) {
-      launch_with(p,
-                  a.output,
-                  kernel,
-                  products,
-                  first,
-                  tiles,
-                  arg(products.values),
-                  arg(a.bias),
-                  arg(a.output),
-                  as_int(a.bias.defined()),
-                  as_int(a.bias.defined() ? a.bias.stride(0) : 0));
-    };
-    if (has_vectors_innermost(a.output)) {
-      transform_output([](const auto&... all) { launch_by_channels(all...); },
-                       "winograd_output_channels");
-    } else {
-      transform_output([](const auto&... all) { launch_by_planes(all...); },
-                       "winograd_output_planes");
-    }
+    launch_rows_of_channels(p,
+                            a.output,
+                            has_vectors_innermost(a.output)
+                                ? "winograd_output_channels"
+                                : "winograd_output_planes",
+                            products,
+                            first,
+                            tiles,
+                            arg(products.values),
+                            arg(a.bias),
+                            arg(a.output),
+                            as_int(a.bias.defined()),
+                            as_int(a.bias.defined() ? a.bias.stride(0) : 0));
   }
 }
 
