@@ -71,17 +71,17 @@ void columns_forward(const ConvolutionProblem& p,
   const Tensor weight = with_pixel_stride(a.weight);
   const int64_t tap_stride = weight.stride(4);
   const int64_t first_tap = a.reverses_taps ? (p.taps() - 1) * tap_stride : 0;
-  const Tensor left = pack(
+  const Tensor left = pack_kept(
       weight,
-      {arg_from(weight, first_tap),
+      first_tap,
+      {{},
        level(rows, weight.stride(0)),
        {p.taps(), weight.stride(1), a.reverses_taps ? -tap_stride : tap_stride},
        rows * weight.stride(0)},
       p.groups,
       rows,
       depth,
-      left_width(weight),
-      false);
+      left_width(weight));
   const Addend addend = bias_of(a, rows);
   const auto multiply_chunk = [&](const Chunk& chunk) {
     const Tensor& output = chunk.output;
@@ -110,16 +110,16 @@ void columns_backward_data(const ConvolutionProblem& p,
   const int64_t rows = p.depth();
   const int64_t depth = p.out_channels / p.groups;
   const Tensor weight = with_pixel_stride(a.weight);
-  const Tensor left = pack(weight,
-                           {arg(weight),
-                            {p.taps(), weight.stride(1), weight.stride(4)},
-                            level(depth, weight.stride(0)),
-                            depth * weight.stride(0)},
-                           p.groups,
-                           rows,
-                           depth,
-                           left_width(weight),
-                           false);
+  const Tensor left = pack_kept(weight,
+                                0,
+                                {{},
+                                 {p.taps(), weight.stride(1), weight.stride(4)},
+                                 level(depth, weight.stride(0)),
+                                 depth * weight.stride(0)},
+                                p.groups,
+                                rows,
+                                depth,
+                                left_width(weight));
   const auto stride = [&p](int64_t value) {
     return index_argument(value, p.is_large);
   };

@@ -139,13 +139,6 @@ inline Levels pixels_of(const ConvolutionProblem& p, const at::Tensor& tensor) {
   return {p.pixels(), tensor.stride(0), tensor.stride(4)};
 }
 
-// From the given element of the tensor on.
-inline aten::BufferView arg_from(const at::Tensor& tensor, int64_t element) {
-  return aten::arg_at(static_cast<const char*>(tensor.const_data_ptr()) +
-                          element * tensor.element_size(),
-                      tensor.scalar_type());
-}
-
 // What a forward product adds to its `rows` output channels a group.
 Addend bias_of(const ConvolutionArguments& a, int64_t rows);
 

@@ -102,16 +102,16 @@ void multiply_directly(const Tensor& image,
 Tensor pack_taps(const ConvolutionProblem& p, const Tensor& weight, int row) {
   const Tensor taps = with_pixel_stride(weight);
   const int depth = 1 - row;
-  return pack(taps,
-              {arg(taps),
-               level(taps.size(row), taps.stride(row)),
-               {taps.size(depth), taps.stride(4), taps.stride(depth)},
-               0},
-              1,
-              taps.size(row),
-              p.taps() * taps.size(depth),
-              right_width(weight, taps.size(row)),
-              false);
+  return pack_kept(taps,
+                   0,
+                   {{},
+                    level(taps.size(row), taps.stride(row)),
+                    {taps.size(depth), taps.stride(4), taps.stride(depth)},
+                    0},
+                   1,
+                   taps.size(row),
+                   p.taps() * taps.size(depth),
+                   right_width(weight, taps.size(row)));
 }
 
 bool has_few_channels(const ConvolutionProblem& p) {

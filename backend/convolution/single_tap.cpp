@@ -18,16 +18,14 @@ Tensor pack_weight(const ConvolutionProblem& p,
   const int64_t channels = p.channels / p.groups;
   const Levels out = level(rows, weight.stride(0));
   const Levels in = level(channels, weight.stride(1));
-  return pack(weight,
-              {arg(weight),
-               row == 0 ? out : in,
-               row == 0 ? in : out,
-               rows * weight.stride(0)},
-              p.groups,
-              row == 0 ? rows : channels,
-              row == 0 ? channels : rows,
-              width,
-              false);
+  return pack_kept(
+      weight,
+      0,
+      {{}, row == 0 ? out : in, row == 0 ? in : out, rows * weight.stride(0)},
+      p.groups,
+      row == 0 ? rows : channels,
+      row == 0 ? channels : rows,
+      width);
 }
 
 // Pixels of both that follow each other at one stride, of all images or of one.

@@ -6,6 +6,7 @@
 #include "chunks.h"
 
 #include "../../cpp/aten/factories.h"
+#include "../../cpp/aten/kept_form.h"
 #include "kernel_sources.h"
 
 #include <algorithm>
@@ -35,11 +36,10 @@ runtime::Define stream_define(const Tensor& image) {
       is_streamed(aten::device_of(image), image.scalar_type(), image.numel())};
 }
 
-// Panels of `width` output channels.
-Tensor transform_weight(const ConvolutionProblem& p,
-                        const Tensor& weight,
-                        bool reverses_taps,
-                        int64_t width) {
+Tensor make_weight_panels(const ConvolutionProblem& p,
+                          const Tensor& weight,
+                          bool reverses_taps,
+                          int64_t width) {
   const bool is_cpu = aten::device_of(weight).is_cpu();
   Tensor panels =
       empty_panels(weight, kFrequencies, p.out_channels, p.channels, width);
@@ -48,6 +48,8 @@ Tensor transform_weight(const ConvolutionProblem& p,
   const int64_t last_tap = 2 * (weight.stride(3) + weight.stride(4));
   const int64_t first_tap = reverses_taps ? last_tap : 0;
   const int64_t direction = reverses_taps ? -1 : 1;
+  BufferView taps = arg_to_read(weight);
+  taps.offset += first_tap;
   launch(weight,
          sources::winograd_weight,
          "winograd_weight",
@@ -59,7 +61,7 @@ Tensor transform_weight(const ConvolutionProblem& p,
                ceil_div(p.out_channels, width),
                is_cpu ? 1 : 64,
                1),
-         arg_from(weight, first_tap),
+         taps,
          arg(panels),
          as_int(p.out_channels),
          as_int(p.channels),
@@ -68,6 +70,17 @@ Tensor transform_weight(const ConvolutionProblem& p,
          direction * weight.stride(3),
          direction * weight.stride(4));
   return panels;
+}
+
+// Panels of `width` output channels, kept while the weight stands.
+Tensor transform_weight(const ConvolutionProblem& p,
+                        const Tensor& weight,
+                        bool reverses_taps,
+                        int64_t width) {
+  return kept_form(
+      weight, sources::winograd_weight, {reverses_taps, width}, [&] {
+        return make_weight_panels(p, weight, reverses_taps, width);
+      });
 }
 
 // `tiles` of them from `first` on, as right operands, on a GPU.

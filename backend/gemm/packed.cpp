@@ -1,6 +1,7 @@
 #include "packed.h"
 
 #include "../../cpp/aten/factories.h"
+#include "../../cpp/aten/kept_form.h"
 #include "../common/streamed.h"
 #include "kernel_sources.h"
 
@@ -127,6 +128,33 @@ at::Tensor pack(const at::TensorBase& on,
          stride(operand.depth.stride),
          stride(operand.batch_stride));
   return panels;
+}
+
+at::Tensor pack_kept(const at::Tensor& weight,
+                     int64_t first,
+                     Operand operand,
+                     int64_t batch,
+                     int64_t rows,
+                     int64_t depth,
+                     int64_t width) {
+  operand.view = arg_to_read(weight);
+  operand.view.offset += first;
+  return kept_form(
+      weight,
+      sources::pack,
+      {first,
+       operand.row.size,
+       operand.row.outer_stride,
+       operand.row.stride,
+       operand.depth.size,
+       operand.depth.outer_stride,
+       operand.depth.stride,
+       operand.batch_stride,
+       batch,
+       rows,
+       depth,
+       width},
+      [&] { return pack(weight, operand, batch, rows, depth, width, false); });
 }
 
 void multiply(const at::TensorBase& on,

@@ -104,6 +104,16 @@ at::Tensor pack(const at::TensorBase& on,
                 int64_t width,
                 bool is_large);
 
+// The same of a weight of less than 2^31 elements, kept while it stands
+// (kept_form.h). The operand's view is of the weight's element `first`.
+at::Tensor pack_kept(const at::Tensor& weight,
+                     int64_t first,
+                     Operand operand,
+                     int64_t batch,
+                     int64_t rows,
+                     int64_t depth,
+                     int64_t width);
+
 // `on` names device and dtype; a side with batch 1 may serve every batch only
 // by being packed for each.
 void multiply(const at::TensorBase& on,

@@ -49,11 +49,9 @@ at::ScalarType compute_type(at::ScalarType type) {
   return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
 }
 
-BufferView arg_at(const void* address, at::ScalarType type) {
-  if (address == nullptr) {
-    return {};
-  }
-  const runtime::Location location = runtime::locate(address);
+namespace {
+
+BufferView view_of(const runtime::Location& location, at::ScalarType type) {
   TORCH_CHECK(location.memory != nullptr,
               "an opencl kernel was given memory that is not on an opencl "
               "device; expected all tensors to be on the same device");
@@ -62,16 +60,37 @@ BufferView arg_at(const void* address, at::ScalarType type) {
           location.device_index};
 }
 
-BufferView arg(const at::TensorBase& tensor) {
+// False where the view of the tensor is a null one.
+bool has_memory(const at::TensorBase& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) {
-    return {};
+    return false;
   }
   TORCH_CHECK(tensor.is_privateuseone(),
               "Expected all tensors to be on the same device, but found at "
               "least two devices, opencl and ",
               tensor.device(),
               "!");
-  return arg_at(tensor.const_data_ptr(), tensor.scalar_type());
+  return true;
+}
+
+}  // namespace
+
+BufferView arg_at(const void* address, at::ScalarType type) {
+  return address == nullptr ? BufferView()
+                            : view_of(runtime::locate(address), type);
+}
+
+BufferView arg(const at::TensorBase& tensor) {
+  return has_memory(tensor)
+             ? arg_at(tensor.const_data_ptr(), tensor.scalar_type())
+             : BufferView();
+}
+
+BufferView arg_to_read(const at::TensorBase& tensor) {
+  return has_memory(tensor)
+             ? view_of(runtime::locate_to_read(tensor.const_data_ptr()),
+                       tensor.scalar_type())
+             : BufferView();
 }
 
 runtime::Device& device_of(const at::TensorBase& tensor) {

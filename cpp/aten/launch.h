@@ -36,7 +36,10 @@ template <class T>
 BufferView arg(const std::optional<T>& tensor) {
   return tensor.has_value() && tensor->defined() ? arg(*tensor) : BufferView();
 }
-// The same for an address inside a storage, as TensorIterator hands out.
+// The same for kernels that only read the tensor: what was derived from it
+// (kept_form.h) stays.
+BufferView arg_to_read(const at::TensorBase& tensor);
+// The same as arg for an address inside a storage, as TensorIterator hands out.
 BufferView arg_at(const void* address, at::ScalarType type);
 
 runtime::Device& device_of(const at::TensorBase& tensor);

@@ -3,6 +3,7 @@
 #include "../aten/launch.h"
 #include "../device/stream.h"
 #include "../runtime/caching_allocator.h"
+#include "../runtime/forms.h"
 #include "../runtime/kernel_arguments.h"
 #include "kernel_sources.h"
 
@@ -130,8 +131,9 @@ std::pair<intptr_t, intptr_t> queue_handles(int device_index) {
           reinterpret_cast<intptr_t>(queue.handle())};
 }
 
-// (cl_mem, byte offset) of a tensor.
+// (cl_mem, byte offset) of a tensor, for a library that may write to it.
 std::pair<intptr_t, size_t> memory_handle(const at::Tensor& tensor) {
+  runtime::never_keep_forms(tensor.storage().data(), tensor.storage().nbytes());
   const runtime::Location location = location_of(tensor);
   return {reinterpret_cast<intptr_t>(location.memory), location.byte_offset};
 }

@@ -2,6 +2,7 @@
 
 #include "caching_allocator.h"
 #include "error.h"
+#include "forms.h"
 
 #include <sys/mman.h>
 
@@ -142,7 +143,10 @@ Segment* AddressSpace::map(int device_index, cl_mem memory, uint64_t bytes) {
   }
   Segment* segment = unused_records_.back();
   unused_records_.pop_back();
-  *segment = {memory, base_ + first * kAddressGranule, bytes, device_index};
+  segment->memory = memory;
+  segment->address = base_ + first * kAddressGranule;
+  segment->bytes = bytes;
+  segment->device_index = device_index;
   for (uint64_t granule = first; granule < first + granules; ++granule) {
     table_[granule].store(segment, std::memory_order_release);
   }
@@ -177,7 +181,7 @@ Segment* find_segment(const void* address) noexcept {
                           : space->find(reinterpret_cast<uint64_t>(address));
 }
 
-Location locate(const void* address) noexcept {
+Location locate_to_read(const void* address) noexcept {
   const Segment* segment = find_segment(address);
   if (segment == nullptr) {
     return {};
@@ -187,11 +191,18 @@ Location locate(const void* address) noexcept {
           segment->device_index};
 }
 
+Location locate(const void* address) noexcept {
+  forget_forms(address);
+  return locate_to_read(address);
+}
+
 void* adopt_external(int device_index, cl_mem memory, size_t bytes) {
   OPENCL_CHECK(api().clRetainMemObject(memory));
   try {
-    return reinterpret_cast<void*>(
+    void* address = reinterpret_cast<void*>(
         map_segment(device_index, memory, bytes)->address);
+    never_keep_forms(address, bytes);
+    return address;
   } catch (...) {
     api().clReleaseMemObject(memory);
     throw;
@@ -204,6 +215,7 @@ void release_external(void* address) {
     throw Error("opencl: release_external of an address that is not ours");
   }
   const cl_mem memory = segment->memory;
+  end_forms(address);
   unmap_segment(segment);
   OPENCL_CHECK(api().clReleaseMemObject(memory));
 }

@@ -5,6 +5,7 @@
 
 #include "api.h"
 
+#include <atomic>
 #include <cstdint>
 
 namespace torch_opencl::runtime {
@@ -14,6 +15,7 @@ struct Segment {
   uint64_t address = 0;
   uint64_t bytes = 0;
   int device_index = -1;
+  std::atomic<int32_t> ranges_with_forms{0};  // forms.h
 };
 
 constexpr uint64_t kAddressGranule = uint64_t{2} << 20;

@@ -262,7 +262,7 @@ Block* BlockPool::allocate(uint64_t bytes, int64_t stream_id) {
     block = grow(block_bytes, is_small, stream_id);
   }
   if (block == nullptr) {
-    throw_out_of_memory(bytes);
+    return nullptr;
   }
 
   split(block, block_bytes);

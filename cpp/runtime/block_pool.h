@@ -57,7 +57,9 @@ class BlockPool {
  public:
   explicit BlockPool(Device& device) : device_(device) {}
 
+  // Null when memory is short.
   Block* allocate(uint64_t bytes, int64_t stream_id);
+  [[noreturn]] void throw_out_of_memory(uint64_t requested);
   void free(Block* block);
   // Throws when `address` is not the start of an allocated block.
   Block* allocated_block(const void* address) const;
@@ -91,7 +93,6 @@ class BlockPool {
   Block* create_segment(uint64_t bytes, bool is_small, int64_t stream_id);
   Block* grow(uint64_t bytes, bool is_small, int64_t stream_id);
   void release_segment(Block* block);
-  [[noreturn]] void throw_out_of_memory(uint64_t requested);
 
   Device& device_;
   FreeBlocks small_blocks_;

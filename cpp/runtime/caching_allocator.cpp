@@ -2,6 +2,7 @@
 
 #include "block_pool.h"
 #include "error.h"
+#include "forms.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +12,14 @@
 namespace torch_opencl::runtime {
 
 struct CachingAllocator::Impl {
-  explicit Impl(Device& device) : pool(device) {}
+  explicit Impl(Device& owner) : device(owner), pool(owner) {}
+
+  Block* allocate(size_t bytes, int64_t stream_id) {
+    const std::lock_guard lock(mutex);
+    return pool.allocate(bytes, stream_id);
+  }
+
+  Device& device;
   std::mutex mutex;
   BlockPool pool;
 };
@@ -33,12 +41,19 @@ CachingAllocator::CachingAllocator(Device& device)
 CachingAllocator::~CachingAllocator() = default;
 
 void* CachingAllocator::allocate(size_t bytes, int64_t stream_id) {
-  const std::lock_guard lock(impl_->mutex);
-  return reinterpret_cast<void*>(
-      impl_->pool.allocate(bytes, stream_id)->address);
+  Block* block = impl_->allocate(bytes, stream_id);
+  if (block == nullptr && forget_all_forms(impl_->device.index())) {
+    block = impl_->allocate(bytes, stream_id);
+  }
+  if (block == nullptr) {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->pool.throw_out_of_memory(bytes);
+  }
+  return reinterpret_cast<void*>(block->address);
 }
 
 void CachingAllocator::free(void* address) {
+  end_forms(address);
   const std::lock_guard lock(impl_->mutex);
   impl_->pool.free(impl_->pool.allocated_block(address));
 }
@@ -54,6 +69,7 @@ void CachingAllocator::record_stream(void* address, int64_t stream_id) {
 }
 
 void CachingAllocator::empty_cache() {
+  forget_all_forms(impl_->device.index());
   const std::lock_guard lock(impl_->mutex);
   impl_->pool.process_events(/*wait=*/true);
   impl_->pool.release_free_segments();

@@ -48,14 +48,15 @@ class CachingAllocator {
 
   // An address for `bytes` (> 0) usable on `stream_id` at once. A cached block
   // of the same stream is reused without waiting. Before giving up, waits for
-  // pending frees, flushes the cache and tries again; then throws
-  // OutOfMemoryError naming requested, allocated, cached, the limit and
-  // CL_DEVICE_MAX_MEM_ALLOC_SIZE.
+  // pending frees, flushes the cache, forgets all forms (forms.h) and tries
+  // again; then throws OutOfMemoryError naming requested, allocated, cached,
+  // the limit and CL_DEVICE_MAX_MEM_ALLOC_SIZE.
   void* allocate(size_t bytes, int64_t stream_id);
   void free(void* address);
   // The block is also used on `stream_id`: not reused before that stream has
   // passed the point of its free.
   void record_stream(void* address, int64_t stream_id);
+  // Forgets forms, too.
   void empty_cache();
 
   AllocatorStatistics statistics() const;
@@ -83,8 +84,11 @@ struct Location {
   int device_index = -1;
 };
 // The segment behind an address; memory is null when the address is not ours.
-// Lock-free.
+// What lies there may be written from now on, so its forms (forms.h) are
+// forgotten. Lock-free where there are none.
 Location locate(const void* address) noexcept;
+// For commands that only read.
+Location locate_to_read(const void* address) noexcept;
 
 // A buffer that exists elsewhere (pyopencl), given an address range of its
 // own. The reference is retained until release_external.

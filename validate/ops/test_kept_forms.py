@@ -1,0 +1,197 @@
+"""Packed and transformed weights: kept while nothing is written to the weight."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_opencl
+from tolerance import assert_matches
+
+# Solver, and a weight that it packs or transforms.
+SOLVERS = [
+    ("winograd", (18, 17, 3, 3)),
+    ("single_tap", (18, 17, 1, 1)),
+    ("columns", (18, 17, 5, 3)),
+    ("direct", (18, 48, 3, 3)),
+]
+ADD = """
+kernel void add_one(TENSOR(float, x), const int size) {
+  const int i = get_global_id(0);
+  if (i < size) POINTER(x)[i] += 1;
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _settings_stay():
+    with torch.backends.opencl.flags():
+        yield
+
+
+def _allocated(device):
+    gc.collect()
+    return torch.opencl.memory_allocated(device)
+
+
+def _layer(device, solver="winograd", shape=(18, 17, 3, 3), layout=None):
+    """Weight and image, after enough calls that the weight's form is kept."""
+    torch.backends.opencl.solver = solver
+    layout = layout or torch.contiguous_format
+    weight = torch.randn(shape).to(memory_format=layout).to(device)
+    image = torch.randn(2, shape[1], 9, 11).to(memory_format=layout).to(device)
+    before = _allocated(device)
+    for _ in range(3):
+        F.conv2d(image, weight)
+    kept = _allocated(device) - before
+    return weight, image, kept
+
+
+def _check(image, weight):
+    result = F.conv2d(image, weight)
+    x, w = image.cpu(), weight.cpu()
+    assert_matches(result, F.conv2d(x.double(), w.double()), F.conv2d(x, w))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("solver, shape", SOLVERS)
+def test_a_form_is_kept_and_right(device, solver, shape, layout):
+    weight, image, kept = _layer(device, solver, shape, layout)
+    assert kept > 0
+    for images in (image, image[:1], torch.randn_like(image)):
+        result = F.conv2d(images, weight)
+        again = F.conv2d(images, weight.clone())
+        assert torch.equal(result, again)
+    _check(image, weight)
+
+
+def _fused_step(weight):
+    parameter = torch.nn.Parameter(weight)
+    assert parameter.data_ptr() == weight.data_ptr()
+    parameter.grad = torch.ones_like(weight)
+    torch.optim.SGD([parameter], lr=0.1, fused=True).step()
+
+
+def _foreach_step(weight):
+    torch._foreach_add_([weight, torch.ones(3, device=weight.device)], 1.0)
+
+
+def _raw_kernel(weight):
+    kernel = torch_opencl.RawKernel(ADD, "add_one")
+    kernel((weight.numel(),), (1,), (weight, weight.numel()))
+
+
+WRITES = {
+    "in place": lambda w: w.mul_(2),
+    "data": lambda w: w.data.add_(1),
+    "data from the host": lambda w: w.data.copy_(torch.randn(w.shape)),
+    "detached": lambda w: w.detach().zero_(),
+    "a view": lambda w: w[1, 2].neg_(),
+    "the storage": lambda w: w.untyped_storage().copy_(
+        torch.randn_like(w).untyped_storage()
+    ),
+    "another tensor of the storage": lambda w: (
+        torch.empty(0, device=w.device).set_(w.untyped_storage(), 7, (20,)).fill_(3)
+    ),
+    "an index": lambda w: w.index_fill_(0, torch.tensor([3], device=w.device), 0.5),
+    "out=": lambda w: torch.add(w, 1, out=w),
+    "random": lambda w: torch.nn.init.normal_(w),
+    "fused": _fused_step,
+    "foreach": _foreach_step,
+    "raw kernel": _raw_kernel,
+    "set_": lambda w: w.set_(torch.randn_like(w)),
+    "swapped data": lambda w: setattr(w, "data", torch.randn_like(w)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_forgets(device, write):
+    weight, image, kept = _layer(device)
+    assert kept > 0
+    old = F.conv2d(image, weight)
+    WRITES[write](weight)
+    assert not torch.equal(F.conv2d(image, weight), old)
+    _check(image, weight)
+
+
+def test_pyopencl_writes_unseen(device):
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed")
+    weight, image, kept = _layer(device)
+    assert kept > 0
+    array = torch_opencl.to_pyopencl(weight)
+    for value in (2, 3):
+        for _ in range(3):
+            F.conv2d(image, weight)
+        array.fill(value)
+        _check(image, weight)
+
+
+def test_forms_of_one_storage_are_told_apart(device):
+    torch.backends.opencl.solver = "winograd"
+    weights = torch.randn(2, 18, 18, 3, 3, device=device)
+    image = torch.randn(1, 18, 9, 8, device=device)
+    views = [weights[0], weights[1], weights[0].transpose(0, 1), weights[1].mT]
+    for _ in range(3):
+        results = [F.conv2d(image, view) for view in views]
+    for view, result in zip(views, results, strict=True):
+        assert torch.equal(result, F.conv2d(image, view.clone()))
+
+
+def test_gradients_keep_their_own_form(device):
+    weight, image, _ = _layer(device)
+    image.requires_grad_()
+    output = F.conv2d(image, weight)
+    for _ in range(3):
+        (grad,) = torch.autograd.grad(
+            output, image, torch.ones_like(output), retain_graph=True
+        )
+    x = image.detach().cpu().requires_grad_()
+    expected = F.conv2d(x.double(), weight.cpu().double()).sum()
+    single = F.conv2d(x, weight.cpu()).sum()
+    assert_matches(
+        grad,
+        torch.autograd.grad(expected, x)[0].double(),
+        torch.autograd.grad(single, x)[0],
+    )
+
+
+def test_streams_have_their_own(device):
+    weight, image, _ = _layer(device)
+    expected = F.conv2d(image, weight)
+    stream = torch.Stream(device)
+    torch.opencl.synchronize(device)
+    with stream:
+        for _ in range(4):
+            result = F.conv2d(image, weight)
+    stream.synchronize()
+    assert torch.equal(result, expected)
+
+
+def test_forms_go_with_the_weight(device):
+    before = _allocated(device)
+    weight, image, kept = _layer(device)
+    assert kept > 0
+    del weight, image
+    assert _allocated(device) == before
+
+
+def test_forms_are_released_on_request_and_when_memory_is_short(device):
+    weight, image, kept = _layer(device)
+    with_form = _allocated(device)
+    torch.opencl.empty_cache()
+    assert _allocated(device) == with_form - kept
+
+    for _ in range(3):
+        F.conv2d(image, weight)
+    assert _allocated(device) == with_form
+    total = torch.opencl.get_device_properties(device).total_memory
+    try:
+        torch.opencl.set_per_process_memory_fraction((8 << 20) / total, device)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(64 << 20, device=device)
+    finally:
+        torch.opencl.set_per_process_memory_fraction(1.0, device)
+    assert _allocated(device) == with_form - kept
+    _check(image, weight)
