@@ -1,6 +1,6 @@
 // Products of a long matrix A with a matrix B of at most 16 columns, for
 // cpu-class devices: alpha * A B + beta * self. Time goes into reading A, so it
-// is read once and where it lies; B is packed into one panel (panels.clh).
+// is read once and where it lies; B is packed into panels (panels.clh).
 
 #include "types.clh"
 #include "lanes.clh"
@@ -23,11 +23,77 @@
 #define BATCH_POINTERS                                                        \
   const size_t batch = get_global_id(1);                                      \
   const global storage_t *a = POINTER(left) + batch * left_batch_stride;      \
-  const global compute_t *b = POINTER(right) + batch * depth * WIDTH;         \
+  const global compute_t *b = POINTER(right) + batch * depth * COLUMNS;       \
   global storage_t *target = POINTER(out) + batch * batch_stride;             \
   const global storage_t *base = POINTER(self) + batch * self_batch_stride;
 
-#if !IS_ROW_MAJOR
+#ifdef DEPTH_BY_VECTORS
+// A vector holds 16 neighbours along K of a row or of one of COLUMNS panels
+// (WIDTH 1). A work-item computes ROWS rows, as many streams along K.
+kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void skinny(OPERANDS) {
+  BATCH_POINTERS
+  const int first = get_global_id(0) * ROWS;
+  const global storage_t *lines[ROWS];
+  VECTOR totals[ROWS][COLUMNS];
+#pragma unroll
+  for (int i = 0; i < ROWS; ++i) {
+    lines[i] = a + min(first + i, rows - 1) * left_row_stride;
+#pragma unroll
+    for (int column = 0; column < COLUMNS; ++column) {
+      totals[i][column] = 0;
+    }
+  }
+  const int whole = depth / 16 * 16;
+  for (int k = 0; k < whole;) {
+    VECTOR sums[ROWS][COLUMNS];
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+      for (int column = 0; column < COLUMNS; ++column) {
+        sums[i][column] = 0;
+      }
+    }
+    for (const int end = min(whole, k + SUM_BLOCK * 16); k < end; k += 16) {
+      VECTOR factors[COLUMNS];
+#pragma unroll
+      for (int column = 0; column < COLUMNS; ++column) {
+        factors[column] = vload16(0, b + column * depth + k);
+      }
+#pragma unroll
+      for (int i = 0; i < ROWS; ++i) {
+        const VECTOR line = CONCAT(load_lanes_, DTYPE)(lines[i] + k);
+#pragma unroll
+        for (int column = 0; column < COLUMNS; ++column) {
+          sums[i][column] = fma(line, factors[column], sums[i][column]);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+      for (int column = 0; column < COLUMNS; ++column) {
+        totals[i][column] += sums[i][column];
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < ROWS; ++i) {
+    const int row = first + i;
+    if (row < rows) {
+#pragma unroll
+      for (int column = 0; column < COLUMNS; ++column) {
+        compute_t total = LANES_SUM(totals[i][column]);
+        for (int k = whole; k < depth; ++k) {
+          total = fma(LOAD(lines[i], k), b[column * depth + k], total);
+        }
+        WRITE(total, row, column, row * row_stride + column * column_stride)
+      }
+    }
+  }
+}
+
+#elif defined(COLUMNS_BY_VECTORS)
 // A vector holds the 16 columns of a row (WIDTH 16). A work-item computes ROWS
 // rows: as many streams along K, which a processor prefetches.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))

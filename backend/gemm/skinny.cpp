@@ -8,6 +8,50 @@ namespace torch_opencl::ops {
 
 using namespace torch_opencl::aten;
 
+namespace {
+
+// Products of so few columns take vectors along the depth.
+constexpr int64_t kDotColumns = 8;
+
+// What vectors hold, and sizes: rows of a work-item, columns of all panels and
+// of one.
+struct SkinnyTile {
+  const char* vectors;
+  int64_t rows;
+  int64_t columns;
+  int64_t width;
+};
+
+// Vectors run along whichever side of the long matrix is dense, where that has
+// one.
+SkinnyTile tile_of(const Product& product, const Operand& left) {
+  if (left.row.stride == 1 && left.depth.stride != 1 &&
+      product.rows >= kSkinny) {
+    // The totals of 256 rows and 16 columns fit a first-level cache.
+    const auto width = static_cast<int64_t>(
+        std::bit_ceil(static_cast<uint64_t>(product.columns)));
+    return {"ROWS_BY_VECTORS", 256, width, width};
+  }
+  if (left.depth.stride == 1 && product.columns <= kDotColumns &&
+      product.depth >= kSkinny) {
+    // These totals, and the factors, fit the registers of AVX-512.
+    const int64_t rows = product.columns <= 4 ? 8 : 4;
+    return {"DEPTH_BY_VECTORS", rows, product.columns, 1};
+  }
+  return {"COLUMNS_BY_VECTORS", 16, kSkinny, kSkinny};
+}
+
+// A column that is a panel as it lies.
+bool is_panel(const at::TensorBase& on,
+              const Product& product,
+              const Operand& right) {
+  return product.columns == 1 && product.batch == 1 &&
+         right.depth.stride == 1 &&
+         compute_type(on.scalar_type()) == on.scalar_type();
+}
+
+}  // namespace
+
 void multiply_skinny(const at::Tensor& on,
                      const Product& product,
                      const Operand& left,
@@ -15,22 +59,17 @@ void multiply_skinny(const at::Tensor& on,
                      const Output& output,
                      const Addend& addend,
                      bool is_large) {
-  // Vectors run along whichever side of the long matrix is dense, where that
-  // has one; 256 rows' totals of 16 columns fit a first-level cache.
-  const bool is_row_major =
-      left.row.stride == 1 && left.depth.stride != 1 && product.rows >= kSkinny;
-  const int64_t rows = is_row_major ? 256 : 16;
-  const int64_t width =
-      is_row_major ? static_cast<int64_t>(
-                         std::bit_ceil(static_cast<uint64_t>(product.columns)))
-                   : kSkinny;
-  const at::Tensor panel = pack(on,
-                                right,
-                                product.batch,
-                                product.columns,
-                                product.depth,
-                                width,
-                                is_large);
+  const SkinnyTile tile = tile_of(product, left);
+  at::Tensor panels;
+  if (tile.width > 1 || !is_panel(on, product, right)) {
+    panels = pack(on,
+                  right,
+                  product.batch,
+                  product.columns,
+                  product.depth,
+                  tile.width,
+                  is_large);
+  }
   const at::ScalarType compute = compute_type(on.scalar_type());
   const auto stride = [is_large](int64_t value) {
     return index_argument(value, is_large);
@@ -39,14 +78,15 @@ void multiply_skinny(const at::Tensor& on,
          sources::skinny,
          "skinny",
          {{"DTYPE", dtype_of(on)},
-          {"IS_ROW_MAJOR", is_row_major},
+          {tile.vectors, 1},
           {"LANES", 16},
-          {"ROWS", rows},
-          {"WIDTH", width},
+          {"ROWS", tile.rows},
+          {"COLUMNS", tile.columns},
+          {"WIDTH", tile.width},
           {"IS_LARGE", is_large}},
-         range(ceil_div(product.rows, rows), product.batch, 1, 1),
+         range(ceil_div(product.rows, tile.rows), product.batch, 1, 1),
          left.view,
-         arg(panel),
+         panels.defined() ? arg(panels) : right.view,
          output.view,
          addend.view,
          static_cast<int32_t>(product.rows),

@@ -68,6 +68,15 @@ def test_mm_layouts(device, rows, left, right):
     check(torch.mm, [a, b], device)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("few", [1, 2, 4, 5, 8, 9])
+def test_few_rows_by_a_transposed_matrix(device, few, dtype):
+    x, weight = torch.randn(few, 4133), torch.randn(19, 4133)
+    check(lambda x, w: torch.mm(x, w.t()), [x, weight], device, dtype)
+    batches = [torch.randn(2, few, 37), torch.randn(2, 21, 37)]
+    check(lambda x, w: torch.bmm(x, w.mT), batches, device, dtype)
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 19, 33), (4, 0, 3)])
 def test_mm_integers_wrap_around(device, shape, dtype):
