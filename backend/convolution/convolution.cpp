@@ -24,6 +24,7 @@ bool supports_all(const ConvolutionProblem&, const runtime::DeviceInfo&) {
 
 constexpr ConvolutionSolver kForwardSolvers[] = {
     {"depthwise", supports_depthwise, prefers_depthwise, depthwise_forward},
+    {"planes", supports_planes, prefers_planes, planes_forward},
     {"single_tap", supports_single_tap, nullptr, single_tap_forward},
     {"winograd", supports_winograd, prefers_winograd, winograd_forward},
     {"direct", supports_direct, prefers_direct, direct_forward},
@@ -32,7 +33,7 @@ constexpr ConvolutionSolver kForwardSolvers[] = {
 constexpr ConvolutionSolver kBackwardDataSolvers[] = {
     {"depthwise",
      supports_depthwise,
-     prefers_depthwise,
+     prefers_depthwise_data,
      depthwise_backward_data},
     {"single_tap", supports_single_tap, nullptr, single_tap_backward_data},
     {"flipped", supports_flipped, nullptr, flipped_backward_data},
@@ -42,7 +43,7 @@ constexpr ConvolutionSolver kBackwardDataSolvers[] = {
 constexpr ConvolutionSolver kBackwardWeightSolvers[] = {
     {"depthwise",
      supports_depthwise,
-     prefers_depthwise,
+     prefers_depthwise_weight,
      depthwise_backward_weight},
     {"winograd", supports_winograd, prefers_winograd, winograd_backward_weight},
     {"direct",

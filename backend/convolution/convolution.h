@@ -112,10 +112,19 @@ bool supports_flipped(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void flipped_backward_data(const ConvolutionProblem&,
                            const ConvolutionArguments&);
 
+// Groups of few channels in two dimensions, on CPUs, without columns.
+bool supports_planes(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool prefers_planes(const ConvolutionProblem&, const runtime::DeviceInfo&);
+void planes_forward(const ConvolutionProblem&, const ConvolutionArguments&);
+
 // Every output channel reads one input channel, in two dimensions; preferred
 // where few output channels read the same one.
 bool supports_depthwise(const ConvolutionProblem&, const runtime::DeviceInfo&);
 bool prefers_depthwise(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool prefers_depthwise_data(const ConvolutionProblem&,
+                            const runtime::DeviceInfo&);
+bool prefers_depthwise_weight(const ConvolutionProblem&,
+                              const runtime::DeviceInfo&);
 void depthwise_forward(const ConvolutionProblem&, const ConvolutionArguments&);
 void depthwise_backward_data(const ConvolutionProblem&,
                              const ConvolutionArguments&);

@@ -144,8 +144,29 @@ bool is_in_planes(const ConvolutionProblem& p, const Sum& s) {
          p.dilation == Spatial{1, 1, 1} && s.up[0] == s.up[1] &&
          s.down[0] == s.down[1] && s.up[0] <= 2 && s.padding[0] >= 0 &&
          s.padding[1] >= 0 && (s.padding[0] - s.padding[1]) % s.up[0] == 0 &&
-         (s.up[0] == 2 || s.out.size(4) <= kShortRow) &&
+         (s.up[0] == 2 || side > 3 || s.out.size(4) <= kShortRow) &&
          padded_pixels(p, s) <= kPlanePixels;
+}
+
+// What is left to depthwise_3x3.cl and depthwise_planes.cl of contiguous
+// images: see is_3x3 and is_in_planes.
+bool is_3x3_in_rows(const ConvolutionProblem& p) {
+  return p.kernel == Spatial{1, 3, 3} && p.padding == Spatial{0, 1, 1} &&
+         p.dilation == Spatial{1, 1, 1} &&
+         (p.stride == Spatial{1, 1, 1} ||
+          (p.stride == Spatial{1, 2, 2} && p.input[2] == 2 * p.output[2]));
+}
+
+bool is_small(const ConvolutionProblem& p) {
+  const int64_t side = p.kernel[2];
+  const auto reach = [&p](int d) {
+    return (p.output[d] - 1) * p.stride[d] + p.kernel[d] + 1;
+  };
+  return p.channels >= kLanes && p.out_channels == p.channels &&
+         p.kernel[1] == side && (side == 3 || side == 5 || side == 7) &&
+         p.dilation == Spatial{1, 1, 1} && p.stride[1] == p.stride[2] &&
+         (side > 3 || p.output[2] <= kShortRow) &&
+         std::max(reach(1) * reach(2), p.pixels()) <= kPlanePixels;
 }
 
 void run_planes(const ConvolutionProblem& p, const Sum& s) {
@@ -225,7 +246,20 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
 }  // namespace
 
 bool prefers_depthwise(const ConvolutionProblem& p,
-                       const runtime::DeviceInfo&) {
+                       const runtime::DeviceInfo& device) {
+  return p.out_channels <= kMaxSharing * p.channels &&
+         (p.is_channels_last || !supports_planes(p, device) ||
+          is_3x3_in_rows(p) || is_small(p));
+}
+
+bool prefers_depthwise_data(const ConvolutionProblem& p,
+                            const runtime::DeviceInfo& device) {
+  return p.out_channels <= kMaxSharing * p.channels &&
+         (!supports_flipped(p, device) || prefers_depthwise(p, device));
+}
+
+bool prefers_depthwise_weight(const ConvolutionProblem& p,
+                              const runtime::DeviceInfo&) {
   return p.out_channels <= kMaxSharing * p.channels;
 }
 

@@ -216,7 +216,7 @@ bool supports_direct_data(const ConvolutionProblem& p,
 
 bool prefers_direct_data(const ConvolutionProblem& p,
                          const runtime::DeviceInfo&) {
-  return p.is_channels_last;
+  return p.is_channels_last || (p.taps() > 1 && p.channels >= kFewChannels);
 }
 
 // Input pixels of one remainder by the stride meet the same taps, at output

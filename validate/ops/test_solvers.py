@@ -26,6 +26,10 @@ CONVOLUTIONS = [
     (2, 50, 33, 1, 3, 2, 1, 1, (7, 8)),
     (1, 48, 17, 1, 3, 1, 2, 2, (9, 5)),
     (2, 32, 49, 1, 2, 3, 0, 1, (11, 8)),
+    # Sums in parts, outputs in parts, several strips of rows.
+    (1, 160, 80, 2, 3, 1, 1, 1, (5, 7)),
+    (1, 48, 48, 2, 3, 1, 1, 1, (19, 47)),
+    (1, 4, 4, 4, 5, 1, 2, 1, (70, 40)),
 ]
 PRODUCTS = [(1, 1, 1), (3, 5, 7), (16, 33, 16), (17, 300, 4), (5, 9, 40), (33, 20, 35)]
 
@@ -38,7 +42,8 @@ def _settings_stay():
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize(
-    "solver", ["depthwise", "single_tap", "winograd", "flipped", "direct", "columns"]
+    "solver",
+    ["depthwise", "planes", "single_tap", "winograd", "flipped", "direct", "columns"],
 )
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_convolution(device, case, solver, layout):

@@ -1,0 +1,171 @@
+// Groups of few channels on CPUs, without columns: see planes.cl.
+#include "convolution.h"
+#include "depthwise.h"
+#include "kernel_sources.h"
+
+#include <algorithm>
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+namespace {
+
+// Of planes.cl, in elements.
+constexpr int64_t kPlanesSize = 16384;
+constexpr int64_t kTotalsSize = 16384;
+constexpr int64_t kMaxDepth = 256;
+constexpr int64_t kPlaneSlack = 16;
+
+// geometry_t of planes.cl.
+struct Geometry {
+  Vector2 kernel_size;
+  Vector2 stride;
+  Vector2 padding;
+  Vector2 dilation;
+  Vector2 image_size;
+  Vector2 out_size;
+  int32_t channels;
+  int32_t out_channels;
+  int32_t rows;
+  int32_t channels_at_once;
+  int32_t out_channels_at_once;
+  int32_t is_dense;
+};
+
+// The tile that vectors of outputs are computed in, and what a work-item takes.
+struct Blocking {
+  int64_t tile_rows;     // output channels
+  int64_t tile_vectors;  // of outputs
+  int64_t rows;          // of a strip; 0 where nothing fits
+  int64_t channels_at_once;
+  int64_t out_channels_at_once;
+  int64_t multiplications;  // of a group's strip
+};
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return ceil_div(value, multiple) * multiple;
+}
+
+Blocking blocking_of(const ConvolutionProblem& p) {
+  const int64_t channels = p.channels / p.groups;
+  const int64_t outs = p.out_channels / p.groups;
+  const auto reach = [&p](int d) {
+    return (p.kernel[d] - 1) * p.dilation[d] / p.stride[d];
+  };
+  const int64_t pitch = p.output[2] + reach(2);
+  Blocking b{};
+  b.tile_rows = outs <= 2                                ? outs
+                : round_up(outs, 8) == round_up(outs, 4) ? 8
+                                                         : 4;
+  const auto line = [&](int64_t rows) {
+    return (rows - 1) * pitch + p.output[2];
+  };
+  b.channels_at_once = std::clamp<int64_t>(kMaxDepth / p.taps(), 1, channels);
+  b.out_channels_at_once = std::min(round_up(outs, b.tile_rows), int64_t{32});
+  const auto fits = [&](int64_t rows) {
+    const int64_t plane = (rows + reach(1)) * pitch + kPlaneSlack;
+    return b.channels_at_once * plane * p.stride[1] * p.stride[2] + 256 <=
+               kPlanesSize &&
+           b.out_channels_at_once * round_up(line(rows), 128) <= kTotalsSize;
+  };
+  int64_t rows = p.output[1];
+  while (rows > 0 && !fits(rows)) {
+    --rows;
+    if (rows == 0 && b.channels_at_once > 1) {
+      b.channels_at_once = ceil_div(b.channels_at_once, 2);
+      rows = p.output[1];
+    }
+  }
+  if (rows == 0) {
+    return b;
+  }
+  b.rows = ceil_div(p.output[1], ceil_div(p.output[1], rows));
+  b.tile_vectors = 16 / b.tile_rows;
+  while (b.tile_vectors > 2 &&
+         round_up(line(b.rows), 8 * b.tile_vectors) <
+             round_up(line(b.rows), 16 * b.tile_vectors)) {
+    b.tile_vectors /= 2;
+  }
+  b.tile_vectors = std::min<int64_t>(b.tile_vectors, 8);
+  b.multiplications = round_up(line(b.rows), 16 * b.tile_vectors) *
+                      b.out_channels_at_once * channels * p.taps();
+  return b;
+}
+
+}  // namespace
+
+bool supports_planes(const ConvolutionProblem& p,
+                     const runtime::DeviceInfo& device) {
+  return device.device_class == runtime::DeviceClass::kCpu && p.input[0] == 1 &&
+         p.output[0] == 1 && p.kernel[0] == 1 && p.padding[0] == 0 &&
+         p.taps() <= kMaxDepth && !p.is_large && blocking_of(p).rows > 0;
+}
+
+// Others share an image among so many output channels that reading it where it
+// lies, or columns, cost little.
+bool prefers_planes(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+  return p.taps() > 1 &&
+         (p.groups > 1 || (p.channels < 16 && !p.is_channels_last));
+}
+
+void planes_forward(const ConvolutionProblem& p,
+                    const ConvolutionArguments& a) {
+  const Blocking b = blocking_of(p);
+  const int64_t channels = p.channels / p.groups;
+  const int64_t outs = p.out_channels / p.groups;
+  const Tensor weight = with_pixel_stride(a.weight);
+  const int64_t tap_stride = weight.stride(4);
+  const Tensor panels = pack_kept(
+      weight,
+      a.reverses_taps ? (p.taps() - 1) * tap_stride : 0,
+      {{},
+       level(outs, weight.stride(0)),
+       {p.taps(), weight.stride(1), a.reverses_taps ? -tap_stride : tap_stride},
+       outs * weight.stride(0)},
+      p.groups,
+      outs,
+      p.depth(),
+      b.tile_rows);
+  const Geometry geometry{plane(p.kernel),
+                          plane(p.stride),
+                          plane(p.padding),
+                          plane(p.dilation),
+                          plane(p.input),
+                          plane(p.output),
+                          static_cast<int32_t>(channels),
+                          static_cast<int32_t>(outs),
+                          static_cast<int32_t>(b.rows),
+                          static_cast<int32_t>(b.channels_at_once),
+                          static_cast<int32_t>(b.out_channels_at_once),
+                          a.output.stride(3) == p.output[2]};
+  const int64_t strips =
+      ceil_div(p.output[1], b.rows) * ceil_div(outs, b.out_channels_at_once);
+  const int64_t at_once =
+      tiles_at_once(a.output, p.groups, p.images * strips, b.multiplications);
+  launch(a.output,
+         sources::planes,
+         "planes_forward",
+         {{"DTYPE", dtype_of(a.output)},
+          {"LANES", kLanes},
+          {"ROWS", b.tile_rows},
+          {"VECTORS", b.tile_vectors},
+          {"PLANES_SIZE", kPlanesSize},
+          {"TOTALS_SIZE", kTotalsSize}},
+         range(strips, ceil_div(p.groups, at_once), p.images, 1, 1, 1),
+         arg(a.input),
+         arg(panels),
+         arg(a.bias),
+         arg(a.output),
+         geometry,
+         static_cast<int32_t>(p.groups),
+         static_cast<int32_t>(at_once),
+         strides(a.input),
+         strides(a.output),
+         static_cast<int32_t>(extent_of(a.input)),
+         static_cast<int32_t>(a.bias.defined()),
+         static_cast<int32_t>(a.bias.defined() ? a.bias.stride(0) : 0));
+}
+
+}  // namespace torch_opencl::ops
