@@ -37,6 +37,7 @@ constexpr ConvolutionSolver kBackwardDataSolvers[] = {
      depthwise_backward_data},
     {"single_tap", supports_single_tap, nullptr, single_tap_backward_data},
     {"flipped", supports_flipped, nullptr, flipped_backward_data},
+    {"planes", supports_planes_data, prefers_planes_data, planes_backward_data},
     {"direct", supports_direct_data, prefers_direct_data, direct_backward_data},
     {"columns", supports_all, nullptr, columns_backward_data},
 };

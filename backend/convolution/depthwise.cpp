@@ -58,7 +58,7 @@ bool is_3x3(const ConvolutionProblem& p, const Sum& s) {
          s.up == Vector2{1, 1} && s.sources == 1 && s.source.stride(4) == 1 &&
          s.out.stride(4) == 1 &&
          (width >= kLanes || s.out.stride(3) == width) &&
-         (s.down == Vector2{1, 1} ||
+         ((s.down == Vector2{1, 1} && s.source.size(4) == width) ||
           (s.down == Vector2{2, 2} && s.source.size(4) == 2 * width));
 }
 
@@ -255,7 +255,8 @@ bool prefers_depthwise(const ConvolutionProblem& p,
 bool prefers_depthwise_data(const ConvolutionProblem& p,
                             const runtime::DeviceInfo& device) {
   return p.out_channels <= kMaxSharing * p.channels &&
-         (!supports_flipped(p, device) || prefers_depthwise(p, device));
+         (p.is_channels_last || !supports_planes_data(p, device) ||
+          is_3x3_in_rows(p) || is_small(p));
 }
 
 bool prefers_depthwise_weight(const ConvolutionProblem& p,
