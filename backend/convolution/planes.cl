@@ -7,11 +7,15 @@
 // the reach of the taps together. A tap is then an offset into a channel's
 // planes, the same for all outputs, and outputs of all rows are one line, of
 // which vectors are computed; what lies between the output's rows is not stored.
+//
+// Channels that are innermost (of an image, BY_CHANNELS_IN, or of an output,
+// BY_CHANNELS_OUT) are turned in registers, those of several groups together.
 
 #include "types.clh"
 #include "lanes.clh"
 #include "panels.clh"
 #include "image_lines.clh"
+#include "transpose_vectors.clh"
 
 #define PLANE_SLACK 16  // a plane's last vector ends behind it
 #define MAX_DEPTH 256   // products summed before they are added to a total
@@ -28,8 +32,27 @@ typedef struct {
   int rows;          // of a strip
   int channels_at_once;
   int out_channels_at_once;  // a multiple of ROWS
+  int bundle;                // groups whose planes are laid together
   int is_dense;              // the output's rows follow each other
 } geometry_t;
+
+#if BY_CHANNELS_IN
+#define CHANNELS_AT_ONCE 16
+// 16 neighbours from `at` on; zeros behind the tensor.
+static inline lanes_t load_channels(const global storage_t *in, int at, int extent) {
+  if (at + 16 <= extent) {
+    return CONCAT(load_lanes_, DTYPE)(in + at);
+  }
+  compute_t lane[16];
+  for (int l = 0; l < 16; ++l) {
+    lane[l] = at + l < extent ? LOAD(in, at + l) : 0;
+  }
+  return vload16(0, lane);
+}
+#else
+#define CHANNELS_AT_ONCE 1
+#endif
+#define OUT_CHANNELS_AT_ONCE (BY_CHANNELS_OUT ? 16 : 1)
 
 static inline int pitch_of(const geometry_t *g) {
   return g->out_size.y + (g->kernel_size.y - 1) * g->dilation.y / g->stride.y;
@@ -70,86 +93,145 @@ void planes_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weig
         y / g.stride.x * pitch + x / g.stride.y;
   }
 
-  for (int group = first_group; group < min(first_group + groups_at_once, groups); ++group) {
+  const int last_group = min(first_group + groups_at_once, groups);
+  for (int group = first_group; group < last_group; group += g.bundle) {
+    const int members = min(g.bundle, last_group - group);
     for (int c = 0; c < g.channels; c += g.channels_at_once) {
       const int channels = min(g.channels_at_once, g.channels - c);
-      for (int i = 0; i < channels; ++i) {
+      for (int i = 0; i < members * channels; i += CHANNELS_AT_ONCE) {
+        const global storage_t *in = POINTER(image);
         const int channel_at =
             n * image_stride.x + (group * g.channels + c + i) * image_stride.y;
         for (int row = 0; row < plane_rows; ++row) {
           for (int phase = 0; phase < g.stride.x * g.stride.y; ++phase) {
-            const int phase_x = phase % g.stride.y;
+            const int first_x = phase % g.stride.y - g.padding.y;
             const int y = (first_row + row) * g.stride.x + phase / g.stride.y - g.padding.x;
-            compute_t *target = planes + i * channel_size + phase * plane_size + row * pitch;
             const int is_inside = y >= 0 && y < g.image_size.x;
+            const int row_at = channel_at + y * image_stride.z;
+            compute_t *target = planes + i * channel_size + phase * plane_size + row * pitch;
             for (int x = 0; x < pitch; x += 16) {
+#if BY_CHANNELS_IN
+              lanes_t lines[16];
+#pragma unroll
+              for (int l = 0; l < 16; ++l) {
+                const int column = (x + l) * g.stride.y + first_x;
+                lines[l] = 0;
+                if (is_inside && column >= 0 && column < g.image_size.y) {
+                  lines[l] = load_channels(in, row_at + column * image_stride.w, extent);
+                }
+              }
+              transpose(lines);
+              for (int k = 0; k < min(16, members * channels - i); ++k) {
+                vstore16(lines[k], 0, target + k * channel_size + x);
+              }
+#else
               VECTOR value = 0;
               if (is_inside) {
-                value = load_columns_apart(
-                    POINTER(image), channel_at + y * image_stride.z,
-                    x * g.stride.y + phase_x - g.padding.y, g.stride.y, g.image_size.y,
-                    image_stride.w, extent);
+                value = load_columns_apart(in, row_at, x * g.stride.y + first_x, g.stride.y,
+                                           g.image_size.y, image_stride.w, extent);
               }
               vstore16(value, 0, target + x);
+#endif
             }
           }
         }
       }
       const int depth = channels * taps;
-      for (int o = 0; o < outs; o += ROWS) {
-        const int panels = (g.out_channels + ROWS - 1) / ROWS;
-        const global compute_t *factors = POINTER(weight) +
-            (size_t)((group * panels + (first_out + o) / ROWS) * g.channels + c) * taps * ROWS;
-        for (int at = 0; at < line_size; at += 16 * VECTORS) {
-          VECTOR sums[ROWS][VECTORS];
+      for (int member = 0; member < members; ++member) {
+        for (int o = 0; o < outs; o += ROWS) {
+          const int panels = (g.out_channels + ROWS - 1) / ROWS;
+          const int panel = (group + member) * panels + (first_out + o) / ROWS;
+          const global compute_t *factors =
+              POINTER(weight) + (size_t)(panel * g.channels + c) * taps * ROWS;
+          for (int at = 0; at < line_size; at += 16 * VECTORS) {
+            const compute_t *line_at = planes + member * g.channels * channel_size + at;
+            VECTOR sums[ROWS][VECTORS];
 #pragma unroll
-          for (int row = 0; row < ROWS; ++row) {
+            for (int row = 0; row < ROWS; ++row) {
 #pragma unroll
-            for (int v = 0; v < VECTORS; ++v) {
-              sums[row][v] = 0;
+              for (int v = 0; v < VECTORS; ++v) {
+                sums[row][v] = 0;
+              }
             }
-          }
-          for (int k = 0; k < depth; ++k) {
-            const compute_t *source = planes + offsets[k] + at;
-            VECTOR values[VECTORS];
+            for (int k = 0; k < depth; ++k) {
+              const compute_t *source = line_at + offsets[k];
+              VECTOR values[VECTORS];
 #pragma unroll
-            for (int v = 0; v < VECTORS; ++v) {
-              values[v] = vload16(v, source);
+              for (int v = 0; v < VECTORS; ++v) {
+                values[v] = vload16(v, source);
+              }
+#pragma unroll
+              for (int row = 0; row < ROWS; ++row) {
+                const VECTOR factor = factors[k * ROWS + row];
+#pragma unroll
+                for (int v = 0; v < VECTORS; ++v) {
+                  sums[row][v] = fma(factor, values[v], sums[row][v]);
+                }
+              }
             }
 #pragma unroll
             for (int row = 0; row < ROWS; ++row) {
-              const VECTOR factor = factors[k * ROWS + row];
+              compute_t *total = totals + (member * outs + o + row) * line_size + at;
 #pragma unroll
               for (int v = 0; v < VECTORS; ++v) {
-                sums[row][v] = fma(factor, values[v], sums[row][v]);
+                VECTOR sum = sums[row][v];
+                if (c > 0) {
+                  sum += vload16(v, total);
+                }
+                vstore16(sum, v, total);
               }
-            }
-          }
-#pragma unroll
-          for (int row = 0; row < ROWS; ++row) {
-            compute_t *total = totals + (o + row) * line_size + at;
-#pragma unroll
-            for (int v = 0; v < VECTORS; ++v) {
-              VECTOR sum = sums[row][v];
-              if (c > 0) {
-                sum += vload16(v, total);
-              }
-              vstore16(sum, v, total);
             }
           }
         }
       }
     }
-    for (int o = 0; o < outs; ++o) {
+    for (int o = 0; o < members * outs; o += OUT_CHANNELS_AT_ONCE) {
       const int channel = group * g.out_channels + first_out + o;
-      const compute_t base = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
       global storage_t *target = POINTER(out) + n * out_stride.x + channel * out_stride.y +
                                  first_row * out_stride.z;
+#if BY_CHANNELS_OUT
+      const int count = min(16, members * outs - o);
+      compute_t base[16] __attribute__((aligned(64)));
+      for (int k = 0; k < 16; ++k) {
+        base[k] = has_bias && k < count ? LOAD(POINTER(bias), (channel + k) * bias_stride) : 0;
+      }
+      for (int row = 0; row < rows; ++row) {
+        for (int x = 0; x < g.out_size.y; x += 16) {
+          lanes_t lines[16];
+#pragma unroll
+          for (int k = 0; k < 16; ++k) {
+            lines[k] = 0;
+            if (k < count) {
+              lines[k] = vload16(0, totals + (o + k) * line_size + row * pitch + x);
+            }
+          }
+          transpose(lines);
+#pragma unroll
+          for (int l = 0; l < 16; ++l) {
+            if (x + l < g.out_size.y) {
+              global storage_t *pixel = target + row * out_stride.z + (x + l) * out_stride.w;
+              const lanes_t value = lines[l] + vload16(0, base);
+              if (count == 16) {
+                CONCAT(store_lanes_, DTYPE)(pixel, value);
+              } else {
+                compute_t lane[16];
+                vstore16(value, 0, lane);
+                for (int k = 0; k < count; ++k) {
+                  STORE(pixel, k, lane[k]);
+                }
+              }
+            }
+          }
+        }
+      }
+#else
+      const compute_t base = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
       for (int row = 0; row < rows; ++row) {
         const compute_t *total = totals + o * line_size + row * pitch;
         // A row's last vector may reach into rows that follow and are written later.
         const int reach = g.is_dense ? (rows - row) * g.out_size.y : g.out_size.y;
-        const int whole = out_stride.w == 1 ? min(reach / 16 * 16, (g.out_size.y + 15) / 16 * 16) : 0;
+        const int whole = out_stride.w == 1
+            ? min(reach / 16 * 16, (g.out_size.y + 15) / 16 * 16) : 0;
         for (int x = 0; x < whole; x += 16) {
           CONCAT(store_lanes_, DTYPE)
           (target + row * out_stride.z + x, vload16(0, total + x) + base);
@@ -158,6 +240,7 @@ void planes_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weig
           STORE(target, row * out_stride.z + x * out_stride.w, total[x] + base);
         }
       }
+#endif
     }
   }
 }

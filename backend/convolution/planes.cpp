@@ -19,7 +19,7 @@ constexpr int64_t kMaxDepth = 256;
 constexpr int64_t kPlaneSlack = 16;
 
 // geometry_t of planes.cl.
-struct Geometry {
+struct alignas(8) Geometry {
   Vector2 kernel_size;
   Vector2 stride;
   Vector2 padding;
@@ -31,6 +31,7 @@ struct Geometry {
   int32_t rows;
   int32_t channels_at_once;
   int32_t out_channels_at_once;
+  int32_t bundle;
   int32_t is_dense;
 };
 
@@ -41,11 +42,16 @@ struct Blocking {
   int64_t rows;          // of a strip; 0 where nothing fits
   int64_t channels_at_once;
   int64_t out_channels_at_once;
+  int64_t bundle;           // groups together
   int64_t multiplications;  // of a group's strip
 };
 
 int64_t round_up(int64_t value, int64_t multiple) {
   return ceil_div(value, multiple) * multiple;
+}
+
+bool has_channels_innermost(const Tensor& image) {
+  return image.stride(1) == 1 && image.stride(4) != 1;
 }
 
 Blocking blocking_of(const ConvolutionProblem& p) {
@@ -64,16 +70,24 @@ Blocking blocking_of(const ConvolutionProblem& p) {
   };
   b.channels_at_once = std::clamp<int64_t>(kMaxDepth / p.taps(), 1, channels);
   b.out_channels_at_once = std::min(round_up(outs, b.tile_rows), int64_t{32});
+  b.bundle = p.is_channels_last && channels <= b.channels_at_once
+                 ? std::max<int64_t>(kLanes / std::max(channels, outs), 1)
+                 : 1;
   const auto fits = [&](int64_t rows) {
     const int64_t plane = (rows + reach(1)) * pitch + kPlaneSlack;
-    return b.channels_at_once * plane * p.stride[1] * p.stride[2] + 256 <=
+    return b.bundle * b.channels_at_once * plane * p.stride[1] * p.stride[2] +
+                   256 <=
                kPlanesSize &&
-           b.out_channels_at_once * round_up(line(rows), 128) <= kTotalsSize;
+           b.bundle * b.out_channels_at_once * round_up(line(rows), 128) <=
+               kTotalsSize;
   };
   int64_t rows = p.output[1];
   while (rows > 0 && !fits(rows)) {
     --rows;
-    if (rows == 0 && b.channels_at_once > 1) {
+    if (rows == 0 && b.bundle > 1) {
+      b.bundle = 1;
+      rows = p.output[1];
+    } else if (rows == 0 && b.channels_at_once > 1) {
       b.channels_at_once = ceil_div(b.channels_at_once, 2);
       rows = p.output[1];
     }
@@ -139,11 +153,13 @@ void planes_forward(const ConvolutionProblem& p,
                           static_cast<int32_t>(b.rows),
                           static_cast<int32_t>(b.channels_at_once),
                           static_cast<int32_t>(b.out_channels_at_once),
+                          static_cast<int32_t>(b.bundle),
                           a.output.stride(3) == p.output[2]};
   const int64_t strips =
       ceil_div(p.output[1], b.rows) * ceil_div(outs, b.out_channels_at_once);
-  const int64_t at_once =
-      tiles_at_once(a.output, p.groups, p.images * strips, b.multiplications);
+  const int64_t at_once = round_up(
+      tiles_at_once(a.output, p.groups, p.images * strips, b.multiplications),
+      b.bundle);
   launch(a.output,
          sources::planes,
          "planes_forward",
@@ -151,6 +167,8 @@ void planes_forward(const ConvolutionProblem& p,
           {"LANES", kLanes},
           {"ROWS", b.tile_rows},
           {"VECTORS", b.tile_vectors},
+          {"BY_CHANNELS_IN", has_channels_innermost(a.input)},
+          {"BY_CHANNELS_OUT", has_channels_innermost(a.output)},
           {"PLANES_SIZE", kPlanesSize},
           {"TOTALS_SIZE", kTotalsSize}},
          range(strips, ceil_div(p.groups, at_once), p.images, 1, 1, 1),
