@@ -41,6 +41,10 @@ DType mover_of(at::ScalarType type, Indexed mode) {
   }
 }
 
+// How a work-item of a CPU goes along the first dimension: not at all, over
+// elements that follow each other and share their indices, or over any.
+enum class Run { kNone, kShared, kAny };
+
 // Dimensions that work-items share out, then those one work-item walks.
 struct Order {
   c10::SmallVector<int, kMaxDimensions> dimensions;
@@ -55,7 +59,7 @@ struct Key {
   int parallel;
   int indices;
   bool is_large;
-  bool has_runs;  // along the first dimension
+  Run run;
 
   bool operator==(const Key&) const = default;
   size_t hash() const {
@@ -66,7 +70,7 @@ struct Key {
                             parallel,
                             indices,
                             int{is_large},
-                            int{has_runs}}) {
+                            static_cast<int>(run)}) {
       hash = hash * 31 + field;
     }
     return hash;
@@ -89,22 +93,27 @@ Order order_of(const at::TensorIteratorBase& iter, Indexed mode) {
   return order;
 }
 
-bool has_runs(const at::TensorIteratorBase& iter, const Order& order) {
+Run run_of(const at::TensorIteratorBase& iter,
+           const Order& order,
+           Indexed mode) {
   if (order.parallel == 0 || iter.shape()[order.dimensions[0]] < kShortestRun ||
       !device_of(iter.tensor_base(0)).is_cpu()) {
-    return false;
+    return Run::kNone;
   }
   const int first = order.dimensions[0];
   const int64_t item = static_cast<int64_t>(iter.element_size(0));
-  bool shares_indices = true;
+  bool is_shared =
+      iter.strides(0)[first] == item && iter.strides(1)[first] == item;
   for (int k = 2; k < iter.ntensors(); ++k) {
-    shares_indices &= iter.strides(k)[first] == 0;
+    is_shared &= iter.strides(k)[first] == 0;
   }
-  return shares_indices && iter.strides(0)[first] == item &&
-         iter.strides(1)[first] == item;
+  // Sums along other dimensions would be walked once an element of the run.
+  return is_shared               ? Run::kShared
+         : mode == Indexed::kAdd ? Run::kNone
+                                 : Run::kAny;
 }
 
-// One element, or with runs `width` of them.
+// One element, or `width` of them that share their indices.
 std::string move_text(const Key& key) {
   const bool gets = key.mode == Indexed::kGet;
   const std::string to = gets ? "target_at" : "target_at + indexed_at";
@@ -119,7 +128,7 @@ std::string move_text(const Key& key) {
            ");\n";
   };
   const std::string condition = gets ? "" : "if (inside) ";
-  if (!key.has_runs) {
+  if (key.run != Run::kShared) {
     return condition + element("");
   }
   std::string text = condition + "{\nint i = 0;\n";
@@ -135,13 +144,14 @@ std::string move_text(const Key& key) {
 }
 
 std::string kernel_text(const Key& key) {
+  const bool is_run = key.run != Run::kNone;
   std::string text = preamble(key.dtype, false);
   text += key.is_large ? "typedef long index_t;\ntypedef ulong count_t;\n"
                          "typedef long16 dims_t;\n"
                        : "typedef int index_t;\ntypedef uint count_t;\n"
                          "typedef int16 dims_t;\n";
   text += "kernel __attribute__((reqd_work_group_size(" +
-          std::to_string(key.has_runs ? 1 : kGroupSize) +
+          std::to_string(is_run ? 1 : kGroupSize) +
           ", 1, 1)))\nvoid indexed(TENSOR(storage_t, target), "
           "CONST_TENSOR(storage_t, source), const dims_t target_strides, "
           "const dims_t source_strides, const int16 sizes, "
@@ -156,7 +166,7 @@ std::string kernel_text(const Key& key) {
     walks.push_back({"index" + n + "_at", "index" + n + "_strides"});
   }
   text +=
-      key.has_runs
+      is_run
           ? ") {\nconst int pieces = (sizes.s0 + chunk - 1) / chunk;\n"
             "for (count_t run = get_global_id(0) * (count_t)runs;\n"
             "     run < min(items, (count_t)(get_global_id(0) + 1) * runs);\n"
@@ -164,11 +174,12 @@ std::string kernel_text(const Key& key) {
             "const int width = min(chunk, sizes.s0 - begin);\n"
           : ") {\nif (get_global_id(0) >= items) return;\n";
   text += std::string("for (count_t step = 0; step < steps; ++step) {\n") +
-          "count_t linear = " +
-          (key.has_runs ? "run / pieces" : "get_global_id(0)") + ";\n" +
-          offsets_text(walks, "sizes", key.has_runs ? 1 : 0, key.parallel);
-  if (key.has_runs) {
-    text += "target_at += begin;\nsource_at += begin;\n";
+          "count_t linear = " + (is_run ? "run / pieces" : "get_global_id(0)") +
+          ";\n" + offsets_text(walks, "sizes", is_run ? 1 : 0, key.parallel);
+  if (is_run) {
+    for (const Walk& walk : walks) {
+      text += walk.offset + " += begin * " + walk.strides + ".s0;\n";
+    }
   }
   if (key.parallel < key.dimensions) {
     // The walked dimensions add to the same offsets.
@@ -184,6 +195,9 @@ std::string kernel_text(const Key& key) {
     }
     text += "}\n";
   }
+  if (key.run == Run::kAny) {
+    text += "for (int i = 0; i < width; ++i) {\n";
+  }
   text += "long indexed_at = 0;\nint inside = 1;\n";
   for (int k = 0; k < key.indices; ++k) {
     const std::string n = std::to_string(k);
@@ -192,7 +206,14 @@ std::string kernel_text(const Key& key) {
             " : 0;\ninside = inside && i >= 0 && i < size" + n +
             ";\nindexed_at += i * stride" + n + ";\n}\n";
   }
-  return text + move_text(key) + (key.has_runs ? "}\n}\n}\n" : "}\n}\n");
+  text += move_text(key);
+  if (key.run == Run::kAny) {
+    for (const Walk& walk : walks) {
+      text += walk.offset + " += " + walk.strides + ".s0;\n";
+    }
+    text += "}\n";
+  }
+  return text + (is_run ? "}\n}\n}\n" : "}\n}\n");
 }
 
 runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
@@ -221,7 +242,7 @@ void launch_indexed(at::TensorIteratorBase& iter,
               " dimensions that do not collapse, got ",
               iter.ndim());
   const DType dtype = mover_of(type, mode);
-  const bool in_runs = has_runs(iter, order);
+  const Run run = run_of(iter, order, mode);
   Dimensions shape{};
   int64_t items = 1, steps = 1;
   for (size_t d = 0; d < order.dimensions.size(); ++d) {
@@ -233,7 +254,7 @@ void launch_indexed(at::TensorIteratorBase& iter,
     (static_cast<int>(d) < order.parallel ? items : steps) *= size;
   }
   int64_t runs = 1;  // of a work-item
-  if (in_runs) {
+  if (run != Run::kNone) {
     items =
         items / shape[0] * ((shape[0] + kElementsOfItem - 1) / kElementsOfItem);
     runs = std::max<int64_t>(1, kElementsOfItem / shape[0]);
@@ -247,7 +268,7 @@ void launch_indexed(at::TensorIteratorBase& iter,
                    order.parallel,
                    indices,
                    is_large,
-                   in_runs});
+                   run});
   const std::lock_guard lock(kernel.mutex);
   ArgumentBinder arguments(kernel);
   const auto bind_strides = [&](int operand, int64_t element) {
@@ -292,9 +313,9 @@ void launch_indexed(at::TensorIteratorBase& iter,
     arguments.add(sizes[k]);
     arguments.add(strides[k] / item);
   }
-  queue.launch(
-      kernel,
-      in_runs ? range((items + runs - 1) / runs, 1) : range(items, kGroupSize));
+  queue.launch(kernel,
+               run == Run::kNone ? range(items, kGroupSize)
+                                 : range((items + runs - 1) / runs, 1));
 }
 
 }  // namespace

@@ -2,6 +2,13 @@
 
 #include "types.clh"
 
+#ifndef RUN
+#define RUN 1
+#endif
+#ifndef WG_SIZE
+#define WG_SIZE 64
+#endif
+
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void arange(TENSOR(storage_t, out), const ulong count, const compute_t start,
             const compute_t step) {
@@ -23,26 +30,42 @@ void linspace(TENSOR(storage_t, out), const ulong count, const compute_t start,
   }
 }
 
-// Keeps what lies on one side of a diagonal of each matrix; one work-item an
-// element of a contiguous batch of them.
-kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+// Keeps what lies on one side of a diagonal of each matrix of a contiguous batch;
+// one work-item RUN elements of a row.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
 void triangle(TENSOR(storage_t, out), CONST_TENSOR(storage_t, self),
-              const ulong count, const long rows, const long columns,
+              const long all_rows, const long rows, const long columns,
               const long row_stride, const long column_stride,
               const long batch_stride, const long diagonal, const int is_upper) {
-  const size_t i = get_global_id(0);
-  if (i >= count) {
+  const long begin = get_global_id(0) * RUN;
+  const long end = min(begin + RUN, columns);
+  const long line = get_global_id(1);
+  const long row = line % rows;
+  if (begin >= end || line >= all_rows) {
     return;
   }
-  const long column = i % columns;
-  const long row = i / columns % rows;
-  const long batch = i / columns / rows;
-  const long distance = column - row - diagonal;
-  const int keep = is_upper ? distance >= 0 : distance <= 0;
-  STORE(POINTER(out), i,
-        keep ? LOAD(POINTER(self), batch * batch_stride + row * row_stride +
-                                       column * column_stride)
-             : 0);
+  const long kept_begin = is_upper ? clamp(row + diagonal, begin, end) : begin;
+  const long kept_end = is_upper ? end : clamp(row + diagonal + 1, begin, end);
+  const global storage_t *from =
+      POINTER(self) + line / rows * batch_stride + row * row_stride;
+  global storage_t *to = POINTER(out) + line * columns;
+  for (long i = begin; i < kept_begin; ++i) {
+    STORE(to, i, 0);
+  }
+  long i = kept_begin;
+#if RUN > 1
+  if (column_stride == 1) {
+    for (; i + 16 <= kept_end; i += 16) {
+      vstore16(vload16(0, from + i), 0, to + i);
+    }
+  }
+#endif
+  for (; i < kept_end; ++i) {
+    STORE(to, i, LOAD(from, i * column_stride));
+  }
+  for (long i = kept_end; i < end; ++i) {
+    STORE(to, i, 0);
+  }
 }
 
 // How many of the first `rows` rows' elements lie left of the diagonal or on

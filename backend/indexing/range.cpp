@@ -226,6 +226,9 @@ Tensor& eye_out(int64_t n, Tensor& out) {
   return eye_m_out(n, n, out);
 }
 
+// Elements of a row that a work-item of a CPU writes.
+constexpr int64_t kTriangleRun = 4096;
+
 void triangle(const Tensor& self,
               int64_t diagonal,
               const Tensor& out,
@@ -241,14 +244,18 @@ void triangle(const Tensor& self,
                                          : input.size(-1) * input.size(-2));
   // The kernel may not read what it has already written.
   const auto write = [&](const Tensor& dense) {
+    const bool is_cpu = aten::device_of(dense).is_cpu();
+    const int64_t rows = dense.numel() / dense.size(-1);
+    const int64_t run = is_cpu ? kTriangleRun : 1;
+    const int64_t group = is_cpu ? 1 : 64;
     launch(dense,
            sources::range,
            "triangle",
-           {{"DTYPE", dtype_of(dense)}},
-           aten::range(dense.numel(), 64),
+           {{"DTYPE", dtype_of(dense)}, {"RUN", run}, {"WG_SIZE", group}},
+           aten::range((dense.size(-1) + run - 1) / run, rows, group, 1),
            arg(dense),
            arg(input),
-           static_cast<uint64_t>(dense.numel()),
+           rows,
            dense.size(-2),
            dense.size(-1),
            input.stride(-2),

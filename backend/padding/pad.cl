@@ -124,6 +124,53 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void pad_forward(
         LOAD(POINTER(image), offset_of(&place, g->image_strides, d, h, w)));
 }
 
+// For cpu-class devices: `rows` rows of the innermost dimension a work-item.
+// What lies between the borders of a row is one run of the image.
+#define COPY_RUN(to, to_stride, from, from_stride, count)                  \
+  {                                                                        \
+    int i = 0;                                                             \
+    if (to_stride == 1 && from_stride == 1) {                              \
+      for (; i + 16 <= count; i += 16) {                                   \
+        vstore16(vload16(0, (from) + i), 0, (to) + i);                     \
+      }                                                                    \
+    }                                                                      \
+    for (; i < count; ++i) (to)[i * to_stride] = (from)[i * from_stride];  \
+  }
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pad_forward_rows(
+    const geometry_t geometry, TENSOR(storage_t, padded), CONST_TENSOR(storage_t, image),
+    const int all_rows, const int rows) {
+  const geometry_t *g = &geometry;
+  const int first = get_global_id(0) * rows;
+  for (int row = first; row < min(first + rows, all_rows); ++row) {
+    place_t place;
+    find_place(&place, 0, row, g->padded, g->channels);
+    const int d = source_of(g, 0, place.at[0]);
+    const int h = source_of(g, 1, place.at[1]);
+    global storage_t *to = POINTER(padded) +
+        offset_of(&place, g->padded_strides, place.at[0], place.at[1], place.at[2]);
+#if CHANNELS_LAST
+    const global storage_t *from = POINTER(image) +
+        offset_of(&place, g->image_strides, d, h, source_of(g, 2, place.at[2]));
+    COPY_RUN(to, g->padded_strides[1], from, g->image_strides[1], g->channels)
+#else
+    const global storage_t *from =
+        POINTER(image) + offset_of(&place, g->image_strides, d, h, 0);
+    const long to_stride = g->padded_strides[4], from_stride = g->image_strides[4];
+    const int begin = clamp(g->left[2], 0, g->padded[2]);
+    const int end = clamp(g->left[2] + g->image[2], begin, g->padded[2]);
+    for (int x = 0; x < begin; ++x) {
+      to[x * to_stride] = from[source_of(g, 2, x) * from_stride];
+    }
+    COPY_RUN(to + begin * to_stride, to_stride,
+             from + (begin - g->left[2]) * from_stride, from_stride, end - begin)
+    for (int x = end; x < g->padded[2]; ++x) {
+      to[x * to_stride] = from[source_of(g, 2, x) * from_stride];
+    }
+#endif
+  }
+}
+
 // An element gathers what was copied from it, in a fixed order.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void pad_backward(
     const geometry_t geometry, TENSOR(storage_t, image), CONST_TENSOR(storage_t, padded)) {

@@ -39,6 +39,7 @@ using at::IntArrayRef;
 using at::Tensor;
 
 constexpr int kWorkGroup = 64;
+constexpr int64_t kElementsOfItem = 4096;  // of a CPU
 
 // geometry_t of pad.cl.
 struct Geometry {
@@ -94,9 +95,26 @@ void launch_pad(const Kind& kind,
   }
   const bool channels_last = written.size(1) > 1 && written.stride(1) == 1;
   const int64_t inner = written.size(channels_last ? 1 : -1);
-  TORCH_CHECK_NOT_IMPLEMENTED(fits_int32(written.numel() / inner),
+  const int64_t all_rows = written.numel() / inner;
+  TORCH_CHECK_NOT_IMPLEMENTED(fits_int32(all_rows),
                               kind.name,
                               ": opencl tensors with 2^31 rows and more");
+  if (aten::device_of(written).is_cpu() && !writes_image) {
+    const int64_t rows = std::max<int64_t>(kElementsOfItem / inner, 1);
+    launch(written,
+           sources::pad,
+           "pad_forward_rows",
+           {{"DTYPE", dtype_of(written)},
+            {"REFLECT", kind.reflects},
+            {"CHANNELS_LAST", channels_last}},
+           range((all_rows + rows - 1) / rows, 1),
+           geometry,
+           arg(written),
+           arg(read),
+           static_cast<int32_t>(all_rows),
+           static_cast<int32_t>(rows));
+    return;
+  }
   launch(written,
          sources::pad,
          kernel,
@@ -104,7 +122,7 @@ void launch_pad(const Kind& kind,
           {"REFLECT", kind.reflects},
           {"CHANNELS_LAST", channels_last},
           {"WG_SIZE", kWorkGroup}},
-         range(inner, written.numel() / inner, kWorkGroup, 1),
+         range(inner, all_rows, kWorkGroup, 1),
          geometry,
          arg(written),
          arg(read));

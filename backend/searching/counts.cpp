@@ -1,11 +1,10 @@
 // bincount, histc and count_nonzero.
 #include "../../cpp/aten/launch.h"
+#include "kernel_sources.h"
 
 #include <ATen/native/Resize.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/logical_and.h>
-#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
@@ -18,13 +17,34 @@ using at::Scalar;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// How often 0..bins-1 occur: differences of their places in the sorted values.
+// Parts of the values that a core of a CPU counts, each in a row of its own.
+constexpr int64_t kPartsOfCore = 4;
+
+// How often 0..bins-1 occur; others are not counted.
 Tensor occurrences(const Tensor& values, int64_t bins) {
-  const Tensor sorted = std::get<0>(values.sort());
-  const Tensor edges =
-      at::arange(bins + 1, values.options()).to(values.scalar_type());
-  const Tensor places = at::searchsorted(sorted, edges);
-  return places.narrow(0, 1, bins).sub(places.narrow(0, 0, bins));
+  const Tensor dense = values.contiguous();  // copy: parts are runs
+  TORCH_CHECK_NOT_IMPLEMENTED(fits_int32(dense.numel()),
+                              "opencl counts less than 2^31 values");
+  const runtime::Device& device = aten::device_of(values);
+  const int64_t most =
+      device.is_cpu() ? kPartsOfCore * device.info().compute_units : 1;
+  const int64_t parts = std::clamp<int64_t>(dense.numel() / bins, 1, most);
+  const int64_t part = (dense.numel() + parts - 1) / parts;
+  const Tensor counts =
+      at::zeros({parts, bins}, values.options().dtype(at::kInt));
+  if (part > 0) {
+    launch(counts,
+           sources::counts,
+           "count_values",
+           {{"DTYPE", dtype_of(counts)}, {"IS_CPU", device.is_cpu()}},
+           device.is_cpu() ? range(parts, 1) : range(dense.numel(), 64),
+           arg(dense),
+           arg(counts),
+           static_cast<uint64_t>(dense.numel()),
+           static_cast<uint64_t>(part),
+           bins);
+  }
+  return counts.sum(0);
 }
 
 Tensor bincount(const Tensor& self,
