@@ -51,6 +51,10 @@ constexpr ConvolutionSolver kBackwardWeightSolvers[] = {
      supports_direct_weight,
      prefers_direct_weight,
      direct_backward_weight},
+    {"planes",
+     supports_planes_weight,
+     prefers_planes_weight,
+     planes_backward_weight},
     {"single_tap", supports_single_tap, nullptr, single_tap_backward_weight},
     {"columns", supports_all, nullptr, columns_backward_weight},
 };

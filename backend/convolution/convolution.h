@@ -121,6 +121,12 @@ bool supports_planes_data(const ConvolutionProblem&,
 bool prefers_planes_data(const ConvolutionProblem&, const runtime::DeviceInfo&);
 void planes_backward_data(const ConvolutionProblem&,
                           const ConvolutionArguments&);
+bool supports_planes_weight(const ConvolutionProblem&,
+                            const runtime::DeviceInfo&);
+bool prefers_planes_weight(const ConvolutionProblem&,
+                           const runtime::DeviceInfo&);
+void planes_backward_weight(const ConvolutionProblem&,
+                            const ConvolutionArguments&);
 
 // Every output channel reads one input channel, in two dimensions; preferred
 // where few output channels read the same one.

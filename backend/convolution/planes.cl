@@ -1,12 +1,9 @@
 // Convolutions in two dimensions of groups of few channels, for cpu-class
 // devices, without columns.
 //
-// A work-item takes a strip of rows of a group's output. It lays the image's
-// rows, with the zeros around them, into planes of its own: one for each
-// channel and remainder of a position by the stride, as wide as the output and
-// the reach of the taps together. A tap is then an offset into a channel's
-// planes, the same for all outputs, and outputs of all rows are one line, of
-// which vectors are computed; what lies between the output's rows is not stored.
+// A work-item takes a strip of rows of a group's output and computes vectors of
+// the line that they are between planes of its own (planes.clh); what lies between
+// the output's rows is not stored.
 //
 // Channels that are innermost (of an image, BY_CHANNELS_IN, or of an output,
 // BY_CHANNELS_OUT) are turned in registers, those of several groups together.
@@ -16,50 +13,10 @@
 #include "panels.clh"
 #include "image_lines.clh"
 #include "transpose_vectors.clh"
+#include "planes.clh"
 
-#define PLANE_SLACK 16  // a plane's last vector ends behind it
-#define MAX_DEPTH 256   // products summed before they are added to a total
-
-typedef struct {
-  int2 kernel_size;  // (h, w), as all pairs
-  int2 stride;
-  int2 padding;
-  int2 dilation;
-  int2 image_size;
-  int2 out_size;
-  int channels;      // of a group's image
-  int out_channels;  // of a group's output
-  int rows;          // of a strip
-  int channels_at_once;
-  int out_channels_at_once;  // a multiple of ROWS
-  int bundle;                // groups whose planes are laid together
-  int is_dense;              // the output's rows follow each other
-} geometry_t;
-
-#if BY_CHANNELS_IN
-#define CHANNELS_AT_ONCE 16
-// 16 neighbours from `at` on; zeros behind the tensor.
-static inline lanes_t load_channels(const global storage_t *in, int at, int extent) {
-  if (at + 16 <= extent) {
-    return CONCAT(load_lanes_, DTYPE)(in + at);
-  }
-  compute_t lane[16];
-  for (int l = 0; l < 16; ++l) {
-    lane[l] = at + l < extent ? LOAD(in, at + l) : 0;
-  }
-  return vload16(0, lane);
-}
-#else
-#define CHANNELS_AT_ONCE 1
-#endif
+#define MAX_DEPTH 256  // products summed before they are added to a total
 #define OUT_CHANNELS_AT_ONCE (BY_CHANNELS_OUT ? 16 : 1)
-
-static inline int pitch_of(const geometry_t *g) {
-  return g->out_size.y + (g->kernel_size.y - 1) * g->dilation.y / g->stride.y;
-}
-static inline int plane_rows_of(const geometry_t *g) {
-  return g->rows + (g->kernel_size.x - 1) * g->dilation.x / g->stride.x;
-}
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void planes_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weight),
@@ -86,11 +43,7 @@ void planes_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weig
   compute_t totals[TOTALS_SIZE] __attribute__((aligned(64)));
   int offsets[MAX_DEPTH];
   for (int k = 0; k < g.channels_at_once * taps; ++k) {
-    const int y = k % taps / g.kernel_size.y * g.dilation.x;
-    const int x = k % g.kernel_size.y * g.dilation.y;
-    offsets[k] = k / taps * channel_size +
-        (y % g.stride.x * g.stride.y + x % g.stride.y) * plane_size +
-        y / g.stride.x * pitch + x / g.stride.y;
+    offsets[k] = offset_of(&g, k, channel_size, plane_size, pitch);
   }
 
   const int last_group = min(first_group + groups_at_once, groups);
@@ -98,44 +51,10 @@ void planes_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weig
     const int members = min(g.bundle, last_group - group);
     for (int c = 0; c < g.channels; c += g.channels_at_once) {
       const int channels = min(g.channels_at_once, g.channels - c);
-      for (int i = 0; i < members * channels; i += CHANNELS_AT_ONCE) {
-        const global storage_t *in = POINTER(image);
-        const int channel_at =
-            n * image_stride.x + (group * g.channels + c + i) * image_stride.y;
-        for (int row = 0; row < plane_rows; ++row) {
-          for (int phase = 0; phase < g.stride.x * g.stride.y; ++phase) {
-            const int first_x = phase % g.stride.y - g.padding.y;
-            const int y = (first_row + row) * g.stride.x + phase / g.stride.y - g.padding.x;
-            const int is_inside = y >= 0 && y < g.image_size.x;
-            const int row_at = channel_at + y * image_stride.z;
-            compute_t *target = planes + i * channel_size + phase * plane_size + row * pitch;
-            for (int x = 0; x < pitch; x += 16) {
-#if BY_CHANNELS_IN
-              lanes_t lines[16];
-#pragma unroll
-              for (int l = 0; l < 16; ++l) {
-                const int column = (x + l) * g.stride.y + first_x;
-                lines[l] = 0;
-                if (is_inside && column >= 0 && column < g.image_size.y) {
-                  lines[l] = load_channels(in, row_at + column * image_stride.w, extent);
-                }
-              }
-              transpose(lines);
-              for (int k = 0; k < min(16, members * channels - i); ++k) {
-                vstore16(lines[k], 0, target + k * channel_size + x);
-              }
-#else
-              VECTOR value = 0;
-              if (is_inside) {
-                value = load_columns_apart(in, row_at, x * g.stride.y + first_x, g.stride.y,
-                                           g.image_size.y, image_stride.w, extent);
-              }
-              vstore16(value, 0, target + x);
-#endif
-            }
-          }
-        }
-      }
+      LAY_PLANES(planes, POINTER(image),
+                 n * image_stride.x + (group * g.channels + c) * image_stride.y,
+                 members * channels, channel_size, plane_size, pitch, plane_rows, plane_rows,
+                 first_row, g.stride, g.padding, g.image_size, image_stride, extent)
       const int depth = channels * taps;
       for (int member = 0; member < members; ++member) {
         for (int o = 0; o < outs; o += ROWS) {

@@ -1,4 +1,5 @@
-// Groups of few channels on CPUs, without columns: see planes.cl.
+// Groups of few channels on CPUs, without columns: see planes.clh.
+#include "../../cpp/aten/factories.h"
 #include "convolution.h"
 #include "depthwise.h"
 #include "kernel_sources.h"
@@ -17,6 +18,8 @@ constexpr int64_t kPlanesSize = 16384;
 constexpr int64_t kTotalsSize = 16384;
 constexpr int64_t kMaxDepth = 256;
 constexpr int64_t kPlaneSlack = 16;
+constexpr int64_t kTile = 4;         // of planes_weight.cl
+constexpr int64_t kLineSize = 1024;  // and about the outputs it sums at once
 
 // geometry_t of planes.cl.
 struct alignas(8) Geometry {
@@ -108,6 +111,59 @@ Blocking blocking_of(const ConvolutionProblem& p) {
   return b;
 }
 
+// What a work-item of planes_weight.cl lays at once. All but the last channels
+// are laid by tiles, so that products are summed by tiles.
+struct WeightBlocking {
+  int64_t rows;  // of a strip; 0 where nothing fits
+  int64_t images_at_once;
+  int64_t channels_at_once;
+};
+
+WeightBlocking weight_blocking_of(const ConvolutionProblem& p) {
+  const int64_t channels = p.channels / p.groups;
+  const int64_t outs = p.out_channels / p.groups;
+  const auto reach = [&p](int d) {
+    return (p.kernel[d] - 1) * p.dilation[d] / p.stride[d];
+  };
+  const int64_t pitch = p.output[2] + reach(2);
+  const auto image_size = [&](int64_t rows) {
+    return (rows + reach(1)) * pitch;
+  };
+  if (round_up(outs, kTile) * round_up(p.depth(), kTile) > kTotalsSize) {
+    return {};
+  }
+  // Lines of eight operands stay in the nearest cache.
+  const int64_t strips = ceil_div(image_size(p.output[1]), kLineSize);
+  WeightBlocking b{ceil_div(p.output[1], strips), 1, channels};
+  const auto fits = [&] {
+    const int64_t plane = b.images_at_once * image_size(b.rows) + kPlaneSlack;
+    return outs * plane <= kPlanesSize &&
+           b.channels_at_once * plane * p.stride[1] * p.stride[2] + kLanes <=
+               kPlanesSize;
+  };
+  while (!fits()) {
+    if (b.channels_at_once > kTile) {
+      b.channels_at_once = round_up(ceil_div(b.channels_at_once, 2), kTile);
+    } else if (b.rows > 1) {
+      b.rows = ceil_div(b.rows, 2);
+    } else {
+      return {};
+    }
+  }
+  if (b.rows == p.output[1]) {
+    b.images_at_once = std::clamp<int64_t>(
+        kLineSize / image_size(b.rows), 1, std::max<int64_t>(p.images, 1));
+    while (!fits()) {
+      if (b.channels_at_once > 2 * kTile) {
+        b.channels_at_once = round_up(ceil_div(b.channels_at_once, 2), kTile);
+      } else {
+        b.images_at_once = ceil_div(b.images_at_once, 2);
+      }
+    }
+  }
+  return b;
+}
+
 }  // namespace
 
 bool supports_planes(const ConvolutionProblem& p,
@@ -184,6 +240,77 @@ void planes_forward(const ConvolutionProblem& p,
          static_cast<int32_t>(extent_of(a.input)),
          static_cast<int32_t>(a.bias.defined()),
          static_cast<int32_t>(a.bias.defined() ? a.bias.stride(0) : 0));
+}
+
+bool supports_planes_weight(const ConvolutionProblem& p,
+                            const runtime::DeviceInfo& device) {
+  return supports_planes(p, device) && weight_blocking_of(p).rows > 0;
+}
+
+// The zeros between stacked images of few pixels are as many as these.
+bool prefers_planes_weight(const ConvolutionProblem& p,
+                           const runtime::DeviceInfo&) {
+  return p.groups > 1 && p.taps() > 1 && p.pixels() > 64;
+}
+
+void planes_backward_weight(const ConvolutionProblem& p,
+                            const ConvolutionArguments& a) {
+  const WeightBlocking b = weight_blocking_of(p);
+  const int64_t outs = p.out_channels / p.groups;
+  const int64_t row_tiles = ceil_div(outs, kTile);
+  const int64_t depth_tiles = ceil_div(p.depth(), kTile);
+  const int64_t strips = ceil_div(p.output[1], b.rows);
+  const int64_t items = strips * ceil_div(p.images, b.images_at_once);
+  const int64_t units = aten::device_of(a.weight).info().compute_units;
+  const int64_t at_once =
+      ceil_div(items, std::min(items, ceil_div(kItems * units, p.groups)));
+  const int64_t parts = ceil_div(items, at_once);
+  const Tensor partial =
+      empty_like_meta({parts, p.groups, row_tiles, depth_tiles, kTile, kTile},
+                      {},
+                      a.weight.options().dtype(compute_type(p.dtype)));
+  const Geometry geometry{plane(p.kernel),
+                          plane(p.stride),
+                          plane(p.padding),
+                          plane(p.dilation),
+                          plane(p.input),
+                          plane(p.output),
+                          static_cast<int32_t>(p.channels / p.groups),
+                          static_cast<int32_t>(outs),
+                          static_cast<int32_t>(b.rows),
+                          static_cast<int32_t>(b.channels_at_once),
+                          static_cast<int32_t>(outs),
+                          1,
+                          0};
+  launch(a.weight,
+         sources::planes_weight,
+         "planes_weight",
+         {{"DTYPE", dtype_of(a.weight)},
+          {"LANES", kLanes},
+          {"BY_CHANNELS_IN",
+           has_channels_innermost(a.input) && has_channels_innermost(a.output)},
+          {"PLANES_SIZE", kPlanesSize},
+          {"TOTALS_SIZE", kTotalsSize}},
+         range(p.groups, parts, 1, 1),
+         arg(a.input),
+         arg(a.output),
+         arg(partial),
+         geometry,
+         static_cast<int32_t>(p.images),
+         static_cast<int32_t>(b.images_at_once),
+         static_cast<int32_t>(strips),
+         static_cast<int32_t>(items),
+         static_cast<int32_t>(at_once),
+         strides(a.input),
+         strides(a.output),
+         static_cast<int32_t>(extent_of(a.input)),
+         static_cast<int32_t>(extent_of(a.output)));
+  const Tensor total = parts > 1 ? partial.sum(0) : partial.select(0, 0);
+  const Tensor rows = total.transpose(2, 3).reshape(
+      {p.groups, row_tiles * kTile, depth_tiles * kTile});
+  a.weight.copy_(rows.narrow(1, 0, outs)
+                     .narrow(2, 0, p.depth())
+                     .reshape(a.weight.sizes()));
 }
 
 }  // namespace torch_opencl::ops
