@@ -53,6 +53,11 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return ceil_div(value, multiple) * multiple;
 }
 
+// How far the taps reach over planes along a dimension.
+int64_t reach_of(const ConvolutionProblem& p, int d) {
+  return (p.kernel[d] - 1) * p.dilation[d] / p.stride[d];
+}
+
 bool has_channels_innermost(const Tensor& image) {
   return image.stride(1) == 1 && image.stride(4) != 1;
 }
@@ -60,10 +65,7 @@ bool has_channels_innermost(const Tensor& image) {
 Blocking blocking_of(const ConvolutionProblem& p) {
   const int64_t channels = p.channels / p.groups;
   const int64_t outs = p.out_channels / p.groups;
-  const auto reach = [&p](int d) {
-    return (p.kernel[d] - 1) * p.dilation[d] / p.stride[d];
-  };
-  const int64_t pitch = p.output[2] + reach(2);
+  const int64_t pitch = p.output[2] + reach_of(p, 2);
   Blocking b{};
   b.tile_rows = outs <= 2                                ? outs
                 : round_up(outs, 8) == round_up(outs, 4) ? 8
@@ -77,7 +79,7 @@ Blocking blocking_of(const ConvolutionProblem& p) {
                  ? std::max<int64_t>(kLanes / std::max(channels, outs), 1)
                  : 1;
   const auto fits = [&](int64_t rows) {
-    const int64_t plane = (rows + reach(1)) * pitch + kPlaneSlack;
+    const int64_t plane = (rows + reach_of(p, 1)) * pitch + kPlaneSlack;
     return b.bundle * b.channels_at_once * plane * p.stride[1] * p.stride[2] +
                    256 <=
                kPlanesSize &&
@@ -122,12 +124,9 @@ struct WeightBlocking {
 WeightBlocking weight_blocking_of(const ConvolutionProblem& p) {
   const int64_t channels = p.channels / p.groups;
   const int64_t outs = p.out_channels / p.groups;
-  const auto reach = [&p](int d) {
-    return (p.kernel[d] - 1) * p.dilation[d] / p.stride[d];
-  };
-  const int64_t pitch = p.output[2] + reach(2);
+  const int64_t pitch = p.output[2] + reach_of(p, 2);
   const auto image_size = [&](int64_t rows) {
-    return (rows + reach(1)) * pitch;
+    return (rows + reach_of(p, 1)) * pitch;
   };
   if (round_up(outs, kTile) * round_up(p.depth(), kTile) > kTotalsSize) {
     return {};

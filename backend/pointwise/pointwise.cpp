@@ -17,7 +17,7 @@ using namespace torch_opencl::aten;
 
 // Elements of a contiguous chunk, or of a row, that one work-item loops over.
 constexpr int64_t kMinChunk = 1024;
-constexpr int64_t kMaxChunk = 16384;
+constexpr int64_t kMaxChunk = 65536;
 constexpr int32_t kShortRun = 16;
 
 runtime::Kernel& find_kernel(runtime::Device& device, const PointwiseKey& key) {
