@@ -172,11 +172,14 @@ bool supports_planes(const ConvolutionProblem& p,
          p.taps() <= kMaxDepth && !p.is_large && blocking_of(p).rows > 0;
 }
 
-// Others share an image among so many output channels that reading it where it
-// lies, or columns, cost little.
+// Elsewhere so many output channels share an image that reading it where it
+// lies, columns or Winograd's algorithm are faster.
 bool prefers_planes(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
-  return p.taps() > 1 &&
-         (p.groups > 1 || (p.channels < 16 && !p.is_channels_last));
+  if (p.groups > 1) {
+    return p.taps() > 1;
+  }
+  const bool is_small = p.channels < 32 && p.out_channels <= 32;
+  return p.taps() > 1 && !p.is_channels_last && (is_small || p.channels < 16);
 }
 
 void planes_forward(const ConvolutionProblem& p,
@@ -249,7 +252,11 @@ bool supports_planes_weight(const ConvolutionProblem& p,
 // The zeros between stacked images of few pixels are as many as these.
 bool prefers_planes_weight(const ConvolutionProblem& p,
                            const runtime::DeviceInfo&) {
-  return p.groups > 1 && p.taps() > 1 && p.pixels() > 64;
+  if (p.groups > 1) {
+    return p.taps() > 1 && p.pixels() > 64;
+  }
+  return p.taps() > 1 && p.taps() <= 9 && !p.is_channels_last &&
+         p.channels <= 16 && p.out_channels <= 32;
 }
 
 void planes_backward_weight(const ConvolutionProblem& p,
