@@ -86,16 +86,23 @@ Blocking blocking_of(const ConvolutionProblem& p) {
            b.bundle * b.out_channels_at_once * round_up(line(rows), 128) <=
                kTotalsSize;
   };
-  int64_t rows = p.output[1];
-  while (rows > 0 && !fits(rows)) {
-    --rows;
-    if (rows == 0 && b.bundle > 1) {
-      b.bundle = 1;
-      rows = p.output[1];
-    } else if (rows == 0 && b.channels_at_once > 1) {
-      b.channels_at_once = ceil_div(b.channels_at_once, 2);
-      rows = p.output[1];
+  const auto most_rows = [&] {
+    const int64_t row =
+        b.bundle * b.channels_at_once * pitch * p.stride[1] * p.stride[2];
+    int64_t rows = std::min(p.output[1], kPlanesSize / row);
+    while (rows > 0 && !fits(rows)) {
+      --rows;
     }
+    return rows;
+  };
+  int64_t rows = most_rows();
+  while (rows == 0 && (b.bundle > 1 || b.channels_at_once > 1)) {
+    if (b.bundle > 1) {
+      b.bundle = 1;
+    } else {
+      b.channels_at_once = ceil_div(b.channels_at_once, 2);
+    }
+    rows = most_rows();
   }
   if (rows == 0) {
     return b;
@@ -163,6 +170,26 @@ WeightBlocking weight_blocking_of(const ConvolutionProblem& p) {
   return b;
 }
 
+// For whole groups, one at a time.
+Geometry geometry_of(const ConvolutionProblem& p,
+                     int64_t rows,
+                     int64_t channels_at_once) {
+  const auto outs = static_cast<int32_t>(p.out_channels / p.groups);
+  return {plane(p.kernel),
+          plane(p.stride),
+          plane(p.padding),
+          plane(p.dilation),
+          plane(p.input),
+          plane(p.output),
+          static_cast<int32_t>(p.channels / p.groups),
+          outs,
+          static_cast<int32_t>(rows),
+          static_cast<int32_t>(channels_at_once),
+          outs,
+          1,
+          0};
+}
+
 }  // namespace
 
 bool supports_planes(const ConvolutionProblem& p,
@@ -185,7 +212,6 @@ bool prefers_planes(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
 void planes_forward(const ConvolutionProblem& p,
                     const ConvolutionArguments& a) {
   const Blocking b = blocking_of(p);
-  const int64_t channels = p.channels / p.groups;
   const int64_t outs = p.out_channels / p.groups;
   const Tensor weight = with_pixel_stride(a.weight);
   const int64_t tap_stride = weight.stride(4);
@@ -200,19 +226,10 @@ void planes_forward(const ConvolutionProblem& p,
       outs,
       p.depth(),
       b.tile_rows);
-  const Geometry geometry{plane(p.kernel),
-                          plane(p.stride),
-                          plane(p.padding),
-                          plane(p.dilation),
-                          plane(p.input),
-                          plane(p.output),
-                          static_cast<int32_t>(channels),
-                          static_cast<int32_t>(outs),
-                          static_cast<int32_t>(b.rows),
-                          static_cast<int32_t>(b.channels_at_once),
-                          static_cast<int32_t>(b.out_channels_at_once),
-                          static_cast<int32_t>(b.bundle),
-                          a.output.stride(3) == p.output[2]};
+  Geometry geometry = geometry_of(p, b.rows, b.channels_at_once);
+  geometry.out_channels_at_once = static_cast<int32_t>(b.out_channels_at_once);
+  geometry.bundle = static_cast<int32_t>(b.bundle);
+  geometry.is_dense = a.output.stride(3) == p.output[2];
   const int64_t strips =
       ceil_div(p.output[1], b.rows) * ceil_div(outs, b.out_channels_at_once);
   const int64_t at_once = round_up(
@@ -275,19 +292,6 @@ void planes_backward_weight(const ConvolutionProblem& p,
       empty_like_meta({parts, p.groups, row_tiles, depth_tiles, kTile, kTile},
                       {},
                       a.weight.options().dtype(compute_type(p.dtype)));
-  const Geometry geometry{plane(p.kernel),
-                          plane(p.stride),
-                          plane(p.padding),
-                          plane(p.dilation),
-                          plane(p.input),
-                          plane(p.output),
-                          static_cast<int32_t>(p.channels / p.groups),
-                          static_cast<int32_t>(outs),
-                          static_cast<int32_t>(b.rows),
-                          static_cast<int32_t>(b.channels_at_once),
-                          static_cast<int32_t>(outs),
-                          1,
-                          0};
   launch(a.weight,
          sources::planes_weight,
          "planes_weight",
@@ -301,7 +305,7 @@ void planes_backward_weight(const ConvolutionProblem& p,
          arg(a.input),
          arg(a.output),
          arg(partial),
-         geometry,
+         geometry_of(p, b.rows, b.channels_at_once),
          static_cast<int32_t>(p.images),
          static_cast<int32_t>(b.images_at_once),
          static_cast<int32_t>(strips),
