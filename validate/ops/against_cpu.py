@@ -49,12 +49,16 @@ def _gap(tensor: torch.Tensor) -> torch.Tensor:
     return torch.full_like(tensor, value)
 
 
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    size = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return tensor.as_strided((size,), (1,), 0)
+
+
 def move(
     tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """With the storage around it, so that strides, gaps and offset stay."""
-    size = tensor.untyped_storage().nbytes() // tensor.element_size()
-    whole = tensor.detach().as_strided((size,), (1,), 0)
+    whole = _memory(tensor.detach())
     if dtype is not None and tensor.is_floating_point():
         whole = whole.to(dtype)
     moved = whole.to(device, copy=True)
@@ -150,7 +154,9 @@ def _nudged(
     for value in inputs:
         if value is not None and value.is_floating_point():
             value = move(value, torch.device("cpu"), dtype)
-            value.copy_(nudged(value, generator))
+            # Elements of an expanded tensor share their memory.
+            memory = _memory(value)
+            memory.copy_(nudged(memory, generator))
         changed.append(value)
     return changed
 
