@@ -64,6 +64,7 @@ class RowsProblem {
                 " dimensions are not supported");
   }
 
+  int tensors() const { return static_cast<int>(tensors_.size()); }
   int64_t row_size() const { return row_size_; }
   int64_t row_stride(int tensor) const { return row_strides_[tensor]; }
   // Of the dimension along which rows are nearest to each other.

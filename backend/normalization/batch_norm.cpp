@@ -70,15 +70,14 @@ Statistics batch_norm_into(const Tensor& input,
               input.sizes());
   TORCH_CHECK(training || (running_mean.defined() && running_var.defined()),
               "running_mean must be defined in evaluation mode");
+  if (training) {
+    return batch_norm_training(
+        input, weight, bias, running_mean, running_var, momentum, epsilon, out);
+  }
   const Statistics statistics =
-      training ? batch_statistics(
-                     input, running_mean, running_var, momentum, epsilon)
-               : running_statistics(input, running_mean, running_var, epsilon);
+      running_statistics(input, running_mean, running_var, epsilon);
   if (input.numel() != 0) {
     batch_norm_transform(input, statistics, weight, bias, out);
-  }
-  if (training) {
-    return statistics;
   }
   const Tensor none = at::empty({0}, statistics.mean.options());
   return {none, none.clone()};
@@ -275,19 +274,26 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
   Tensor grad_weight = new_param(output_mask[1]);
   Tensor grad_bias = new_param(output_mask[2]);
   Tensor grad_input;
-  GradientTerms terms;
-  if (output_mask[1] || output_mask[2] || (output_mask[0] && train)) {
-    terms = batch_norm_param_gradients(
+  if (output_mask[0]) {
+    grad_input = at::empty_like(input, input.suggest_memory_format());
+  }
+  if (train) {
+    batch_norm_training_gradients(grad_output,
+                                  input,
+                                  statistics,
+                                  weight,
+                                  grad_weight,
+                                  grad_bias,
+                                  grad_input);
+    return {grad_input, grad_weight, grad_bias};
+  }
+  if (output_mask[1] || output_mask[2]) {
+    batch_norm_param_gradients(
         grad_output, input, statistics, weight, grad_weight, grad_bias);
   }
   if (output_mask[0]) {
-    grad_input = at::empty_like(input, input.suggest_memory_format());
-    batch_norm_input_gradient(grad_output,
-                              input,
-                              statistics,
-                              weight,
-                              train ? terms : GradientTerms(),
-                              grad_input);
+    batch_norm_input_gradient(
+        grad_output, input, statistics, weight, GradientTerms(), grad_input);
   }
   return {grad_input, grad_weight, grad_bias};
 }

@@ -17,6 +17,16 @@ Statistics batch_statistics(const at::Tensor& input,
                             double momentum,
                             double epsilon);
 
+// Those statistics, and `out` transformed with them.
+Statistics batch_norm_training(const at::Tensor& input,
+                               const at::Tensor& weight,
+                               const at::Tensor& bias,
+                               const at::Tensor& running_mean,
+                               const at::Tensor& running_var,
+                               double momentum,
+                               double epsilon,
+                               const at::Tensor& out);
+
 Statistics running_statistics(const at::Tensor& input,
                               const at::Tensor& running_mean,
                               const at::Tensor& running_var,
@@ -43,6 +53,15 @@ GradientTerms batch_norm_param_gradients(const at::Tensor& grad_output,
                                          const at::Tensor& weight,
                                          const at::Tensor& grad_weight,
                                          const at::Tensor& grad_bias);
+
+// All gradients in training, those that are defined.
+void batch_norm_training_gradients(const at::Tensor& grad_output,
+                                   const at::Tensor& input,
+                                   const Statistics& statistics,
+                                   const at::Tensor& weight,
+                                   const at::Tensor& grad_weight,
+                                   const at::Tensor& grad_bias,
+                                   const at::Tensor& grad_input);
 
 // grad_input = grad_output * inverse_deviation * weight less `terms`
 void batch_norm_input_gradient(const at::Tensor& grad_output,

@@ -4,6 +4,7 @@
 // channel adds up. The order of everything is fixed.
 
 #include "batch_norm.clh"
+#include "batch_norm_sums.clh"
 
 #if ACROSS || LANES > 1
 
@@ -34,15 +35,16 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
   const index_t last = min(first + chunk, pixels);
   const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
   const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
+  const channels_t mean = load_statistics(POINTER(means), c, count);
+  const index_t place = number * channels;
+#if ACROSS
   const index_t x_step = rows.strides[1][0];
   const index_t grad_step = rows.strides[2][0];
-  const channels_t mean = load_statistics(POINTER(means), c, count);
-  lanes_t sum_lanes = 0;
-  lanes_t sum_lanes_lost = 0;
-  lanes_t product_lanes = 0;
-  lanes_t product_lanes_lost = 0;
-#if ACROSS
-  FOR_EACH_RUN(first, last) {
+  lanes_t sum = 0;
+  lanes_t sum_lost = 0;
+  lanes_t product = 0;
+  lanes_t product_lost = 0;
+  FOR_EACH_RUN(&rows, first, last) {
     const index_t x_offset = pixel_offset(&rows, 1, pixel);
     const index_t grad_offset = pixel_offset(&rows, 2, pixel);
     for (index_t i = 0; i < length; ++i) {
@@ -50,39 +52,17 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
           load_lanes(grad, grad_offset + i * grad_step, rows.row_strides[2], count);
       const lanes_t d =
           load_lanes(x, x_offset + i * x_step, rows.row_strides[1], count) - mean;
-      KAHAN_ADD(lanes_t, sum_lanes, sum_lanes_lost, g)
-      KAHAN_ADD(lanes_t, product_lanes, product_lanes_lost, g * d)
+      KAHAN_ADD(lanes_t, sum, sum_lost, g)
+      KAHAN_ADD(lanes_t, product, product_lost, g * d)
     }
   }
-  const lanes_t sum = sum_lanes;
-  const lanes_t product = product_lanes;
+  store_statistics(POINTER(sums) + place, c, count, sum);
+  store_statistics(POINTER(products) + place, c, count, product);
 #else
-  compute_t sum = 0;
-  compute_t sum_lost = 0;
-  compute_t product = 0;
-  compute_t product_lost = 0;
-  FOR_EACH_RUN(first, last) {
-    const index_t x_offset = pixel_offset(&rows, 1, pixel);
-    const index_t grad_offset = pixel_offset(&rows, 2, pixel);
-    const index_t whole = length / LANES * LANES;
-    for (index_t i = 0; i < whole; i += LANES) {
-      const lanes_t g = LOAD_PIXELS(grad, grad_offset + i * grad_step, grad_step);
-      const lanes_t d = LOAD_PIXELS(x, x_offset + i * x_step, x_step) - mean;
-      KAHAN_ADD(lanes_t, sum_lanes, sum_lanes_lost, g)
-      KAHAN_ADD(lanes_t, product_lanes, product_lanes_lost, g * d)
-    }
-    for (index_t i = whole; i < length; ++i) {
-      const compute_t g = LOAD(grad, grad_offset + i * grad_step);
-      KAHAN_ADD(compute_t, sum, sum_lost, g)
-      KAHAN_ADD(compute_t, product, product_lost,
-                g * (LOAD(x, x_offset + i * x_step) - mean))
-    }
-  }
-  sum += LANES_SUM(sum_lanes);
-  product += LANES_SUM(product_lanes);
+  const gradient_sums_t part = gradient_sums_of(&rows, x, grad, mean, first, last);
+  POINTER(sums)[place + c] = part.sum;
+  POINTER(products)[place + c] = part.product;
 #endif
-  store_statistics(POINTER(sums) + number * channels, c, count, sum);
-  store_statistics(POINTER(products) + number * channels, c, count, product);
 }
 
 #else
@@ -125,8 +105,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
 
 #endif
 
-// grad_weight and grad_bias, and what grad_input loses: the mean of grad_output
-// and its slope along the centered input, scaled as grad_output will be.
+// grad_weight and grad_bias, and what grad_input loses.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_finish(
     const long pixels,
     const int chunks,
@@ -155,8 +134,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
     const compute_t inverse = POINTER(inverse_deviation)[c];
     const compute_t scale =
         weight_memory ? inverse * LOAD_PARAM(POINTER(weight), c) : inverse;
-    POINTER(shifts)[c] = sum / (compute_t)pixels * scale;
-    POINTER(slopes)[c] = product / (compute_t)pixels * inverse * inverse * scale;
+    const gradient_sums_t sums = {sum, product};
+    POINTER(shifts)[c] = shift_of(sums, pixels, scale);
+    POINTER(slopes)[c] = slope_of(sums, pixels, inverse, scale);
     if (grad_weight_memory) STORE_PARAM(POINTER(grad_weight), c, product * inverse);
     if (grad_bias_memory) STORE_PARAM(POINTER(grad_bias), c, sum);
   }

@@ -81,6 +81,19 @@ inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
   const long first_job = (long)get_global_id(0) * tile;                       \
   for (long id = first_job; id < min(first_job + tile, jobs); ++id)
 
+// The last step comes first: it may make elements of the one before again, and
+// what is stored may be what is loaded.
+#define TRANSFORM(LOAD_STEP, STORE_STEP, to, to_base)           \
+  {                                                             \
+    index_t step = job.steps - 1;                               \
+    const lanes_t last = VALUE(LOAD_STEP);                      \
+    for (step = 0; step < job.steps - 1; ++step) {              \
+      const lanes_t value = VALUE(LOAD_STEP);                   \
+      STORE_STEP(to, to_base, value);                           \
+    }                                                           \
+    STORE_STEP(to, to_base, last);                              \
+  }
+
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_transform(
     const rows_t rows,
     const index_t pixels,
@@ -104,18 +117,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     global storage_t *y = POINTER(out) + c * rows.row_strides[0];
     const index_t x_base = BASE(1);
     const index_t y_base = BASE(0);
-#define TRANSFORM(LOAD_STEP, STORE_STEP)                                          \
-  for (index_t step = 0; step < job.steps; ++step) {                              \
-    const lanes_t value = (LOAD_STEP(x, 1, x_base) - center) * scale + shift;      \
-    STORE_STEP(y, y_base, value);                                                 \
-  }
+#define VALUE(LOAD_STEP) (LOAD_STEP(x, 1, x_base) - center) * scale + shift
     if (IS_WHOLE)
-      TRANSFORM(LOAD_WHOLE, STORE_WHOLE)
+      TRANSFORM(LOAD_WHOLE, STORE_WHOLE, y, y_base)
     else
-      TRANSFORM(LOAD_PART, STORE_PART)
+      TRANSFORM(LOAD_PART, STORE_PART, y, y_base)
+#undef VALUE
   }
 }
-#undef TRANSFORM
 
 // grad_input: scaled grad_output less what changes with the statistics, which
 // evaluation has not.
@@ -149,22 +158,15 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     const index_t grad_base = BASE(2);
     const index_t result_base = BASE(0);
 #if TRAIN
-#define TRANSFORM(LOAD_STEP, STORE_STEP)                                         \
-  for (index_t step = 0; step < job.steps; ++step) {                             \
-    const lanes_t value = LOAD_STEP(grad, 2, grad_base) * scale - shift -        \
-                          (LOAD_STEP(x, 1, x_base) - center) * slope;            \
-    STORE_STEP(result, result_base, value);                                      \
-  }
+#define VALUE(LOAD_STEP)                                  \
+  LOAD_STEP(grad, 2, grad_base) * scale - shift -         \
+      (LOAD_STEP(x, 1, x_base) - center) * slope
 #else
-#define TRANSFORM(LOAD_STEP, STORE_STEP)                                         \
-  for (index_t step = 0; step < job.steps; ++step) {                             \
-    const lanes_t value = LOAD_STEP(grad, 2, grad_base) * scale;                 \
-    STORE_STEP(result, result_base, value);                                      \
-  }
+#define VALUE(LOAD_STEP) LOAD_STEP(grad, 2, grad_base) * scale
 #endif
     if (IS_WHOLE)
-      TRANSFORM(LOAD_WHOLE, STORE_WHOLE)
+      TRANSFORM(LOAD_WHOLE, STORE_WHOLE, result, result_base)
     else
-      TRANSFORM(LOAD_PART, STORE_PART)
+      TRANSFORM(LOAD_PART, STORE_PART, result, result_base)
   }
 }

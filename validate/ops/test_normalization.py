@@ -187,6 +187,23 @@ def test_batch_norm_variants(device):
         check(function, [x, w, b, m, v], device, backward=False)
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("size", [(2, 3, 13, 17), (4, 16, 5, 7), (2, 18, 33, 40)])
+def test_batch_norm_in_place(device, size, layout, training):
+    def in_place(x, weight, bias, mean, var):
+        out, mean, var = x.clone(), mean.clone(), var.abs()
+        saved = [torch.empty(0, device=x.device, dtype=x.dtype) for _ in range(2)]
+        torch.ops.aten.native_batch_norm.out(
+            out, weight, bias, mean, var, training, 0.1, 1e-5,
+            out=out, save_mean=saved[0], save_invstd=saved[1],
+        )  # fmt: skip
+        return out, mean, var
+
+    inputs = [layout(torch.randn(size)), *_params(size[1])]
+    check(in_place, inputs, device, backward=False)
+
+
 def test_batch_norm_empty(device):
     x = torch.randn(0, 3, 4, 4).to(device).requires_grad_()
     stats = torch.ones(3, device=device)

@@ -1,0 +1,115 @@
+// Batch normalisation of channels that a cache holds, on a CPU: a work-item
+// reads a channel from memory once, for its sums, and transforms it from cache.
+// The order of everything is fixed.
+
+#include "batch_norm.clh"
+#include "batch_norm_sums.clh"
+
+// Of forward sums, which read it twice: the nearest cache holds it.
+#define CHUNK 8192
+
+// A work-item takes `tile` channels.
+#define FOR_EACH_CHANNEL(c)                               \
+  const int first_channel = (int)get_global_id(0) * tile; \
+  for (int c = first_channel; c < min(first_channel + tile, rows.row_size); ++c)
+
+// Elements that a vector would cross the run's end with are single, so that
+// `STORE`d may be what is loaded.
+#define TRANSFORM(result, VALUES, VALUE)                              \
+  {                                                                   \
+    const index_t whole = length / LANES * LANES;                     \
+    for (index_t i = 0; i < whole; i += LANES) {                      \
+      const lanes_t value = VALUES;                                   \
+      stream_whole_lanes((result) + i, value);                        \
+    }                                                                 \
+    for (index_t i = whole; i < length; ++i) STORE(result, i, VALUE); \
+  }
+#define VALUES_AT(p) CONCAT(load_lanes_, DTYPE)((p) + i)
+#define VALUE_AT(p) LOAD(p, i)
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_channels(
+    const rows_t rows,
+    const index_t pixels,
+    const int tile,
+    const compute_t epsilon,
+    const compute_t momentum,
+    const long running_mean_stride,
+    const long running_var_stride,
+    TENSOR(storage_t, out),
+    TENSOR(compute_t, batch_mean),
+    TENSOR(compute_t, inverse_deviation),
+    TENSOR(param_t, running_mean),
+    TENSOR(param_t, running_var),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(param_t, weight),
+    CONST_TENSOR(param_t, bias)) {
+  FOR_EACH_CHANNEL(c) {
+    const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
+    compute_t count = 0;
+    moments_t moments = {0, 0};
+    for (index_t first = 0; first < pixels; first += CHUNK) {
+      const index_t last = min(first + CHUNK, pixels);
+      const moments_t more = moments_of(&rows, x, first, last);
+      count = join_moments(&moments, count, more, (compute_t)(last - first));
+    }
+    const compute_t inverse = inverse_deviation_of(moments, pixels, epsilon);
+    POINTER(batch_mean)[c] = moments.mean;
+    POINTER(inverse_deviation)[c] = inverse;
+    if (running_mean_memory)
+      update_running(
+          POINTER(running_mean) + c * running_mean_stride, momentum, moments.mean);
+    if (running_var_memory)
+      update_running(POINTER(running_var) + c * running_var_stride, momentum,
+                     unbiased_variance(moments, pixels));
+
+    const compute_t center = moments.mean;
+    const compute_t scale =
+        weight_memory ? inverse * LOAD_PARAM(POINTER(weight), c) : inverse;
+    const compute_t shift = bias_memory ? LOAD_PARAM(POINTER(bias), c) : 0;
+    global storage_t *y = POINTER(out) + c * rows.row_strides[0];
+    FOR_EACH_RUN(&rows, 0, pixels) {
+      const global storage_t *from = x + pixel_offset(&rows, 1, pixel);
+      global storage_t *to = y + pixel_offset(&rows, 0, pixel);
+      TRANSFORM(to,
+                (VALUES_AT(from) - center) * scale + shift,
+                (VALUE_AT(from) - center) * scale + shift)
+    }
+  }
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_channels_backward(
+    const rows_t rows,
+    const index_t pixels,
+    const int tile,
+    TENSOR(storage_t, grad_input),
+    TENSOR(param_t, grad_weight),
+    TENSOR(param_t, grad_bias),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(storage_t, grad_output),
+    CONST_TENSOR(compute_t, mean),
+    CONST_TENSOR(compute_t, inverse_deviation),
+    CONST_TENSOR(param_t, weight)) {
+  FOR_EACH_CHANNEL(c) {
+    const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
+    const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
+    const compute_t center = POINTER(mean)[c];
+    const compute_t inverse = POINTER(inverse_deviation)[c];
+    const gradient_sums_t sums = gradient_sums_of(&rows, x, grad, center, 0, pixels);
+    if (grad_weight_memory) STORE_PARAM(POINTER(grad_weight), c, sums.product * inverse);
+    if (grad_bias_memory) STORE_PARAM(POINTER(grad_bias), c, sums.sum);
+
+    const compute_t scale =
+        weight_memory ? inverse * LOAD_PARAM(POINTER(weight), c) : inverse;
+    const compute_t shift = shift_of(sums, pixels, scale);
+    const compute_t slope = slope_of(sums, pixels, inverse, scale);
+    global storage_t *result = POINTER(grad_input) + c * rows.row_strides[0];
+    FOR_EACH_RUN(&rows, 0, pixels) {
+      const global storage_t *from = x + pixel_offset(&rows, 1, pixel);
+      const global storage_t *grad_from = grad + pixel_offset(&rows, 2, pixel);
+      global storage_t *to = result + pixel_offset(&rows, 0, pixel);
+      TRANSFORM(to,
+                VALUES_AT(grad_from) * scale - shift - (VALUES_AT(from) - center) * slope,
+                VALUE_AT(grad_from) * scale - shift - (VALUE_AT(from) - center) * slope)
+    }
+  }
+}

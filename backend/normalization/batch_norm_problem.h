@@ -1,0 +1,281 @@
+// A batch normalisation's tensors as channels by pixels, and how its work is
+// split among work-items.
+#pragma once
+
+#include "kernel_sources.h"
+
+#include "../../cpp/aten/launch.h"
+#include "../common/rows.h"
+#include "../common/streamed.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+namespace torch_opencl::ops::batch_norm {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+inline constexpr int kLanes = 16;
+inline constexpr int kStepsCpu = 64;
+inline constexpr int kItemWorkGroup = 64;     // kernels without local memory
+inline constexpr int kReduceWorkGroup = 128;  // a work-group a job, on a GPU
+// Elements of a reduction's job: enough to amortise its start, few enough to
+// stay in a cache for the second look at them.
+inline constexpr int64_t kJobAlong = 8192;
+inline constexpr int64_t kJobAcrossCpu = 256;
+inline constexpr int64_t kJobAcrossGpu = 128;
+inline constexpr int64_t kMostChunksGpu = 512;
+// Of batch_norm_lines.cl: channels of a work-item, and elements that it
+// transforms.
+inline constexpr int64_t kChannelsOfLine = 512;
+inline constexpr int64_t kElementsOfLines = 16384;
+// Of batch_norm_channels.cl: the most that a work-item reads of a channel, and
+// pixels that pay for its start.
+inline constexpr int64_t kChannelBytes = int64_t{2} << 20;
+inline constexpr int64_t kChannelTilePixels = 16384;
+
+// A tensor as channels by pixels, and how its work is split.
+class Problem {
+ public:
+  // The first tensor is the one written; then the input, then grad_output.
+  explicit Problem(std::initializer_list<Tensor> tensors)
+      : rows_(tensors, 1),
+        input_(tensors.begin()[1]),
+        cpu_(aten::device_of(input_).is_cpu()) {
+    across_ = channels() > 1 && rows_.row_stride(1) == 1 &&
+              (rows_.inner_stride(1) != 1 || rows_.inner_size() == 1);
+    lines_ = cpu_ && across_;
+    dense_ = cpu_ && !across_;
+    for (int t = 0; t < static_cast<int>(tensors.size()); ++t) {
+      dense_ = dense_ && rows_.inner_stride(t) == 1;
+    }
+    split();
+  }
+
+  int64_t channels() const { return rows_.row_size(); }
+  int64_t pixels() const { return rows_.count(); }
+  int64_t chunks() const { return chunks_; }
+  int64_t chunk() const { return chunk_; }
+
+  // True where a work-item may take whole channels: there are enough of them,
+  // and what it reads twice of one stays in a cache.
+  bool is_by_channels() const {
+    const int64_t rounds = ceil_div(channels(), units());
+    const int64_t bytes =
+        pixels() * input_.element_size() * (rows_.tensors() - 1);
+    return dense_ && 4 * rounds * units() <= 5 * channels() &&
+           bytes <= kChannelBytes;
+  }
+
+  // Launches over channels. `arguments` follow the tile.
+  template <class... Arguments>
+  void launch_channels(const char* kernel_name,
+                       at::ScalarType param_type,
+                       const Arguments&... arguments) const {
+    const int64_t tile = std::clamp<int64_t>(
+        kChannelTilePixels / pixels(), 1, ceil_div(channels(), 8 * units()));
+    with_index([&](auto index) {
+      using Index = decltype(index);
+      launch(input_,
+             sources::batch_norm_channels,
+             kernel_name,
+             {{"DTYPE", dtype_of(input_)},
+              {"PARAM_DTYPE", dtype_of(param_type)},
+              {"LANES", kLanes},
+              {"DENSE", true},
+              {"STREAM", streams()},
+              {"INDEX64", sizeof(Index) == 8},
+              {"WG_SIZE", 1}},
+             range(ceil_div(channels(), tile), 1),
+             rows_.rows<Index>(1),
+             static_cast<Index>(pixels()),
+             static_cast<int32_t>(tile),
+             arguments...);
+    });
+  }
+
+  // Launches over jobs of `chunk` pixels. `arguments` follow the job count.
+  template <class... Arguments>
+  void reduce(const KernelSource& source,
+              const char* kernel_name,
+              const char* lines_name,
+              const Arguments&... arguments) const {
+    if (lines_) {
+      launch_lines(lines_name,
+                   chunk_,
+                   true,
+                   compute_type(input_.scalar_type()),
+                   arguments...);
+      return;
+    }
+    const bool groups = !cpu_ && !across_;
+    const int work_group = cpu_     ? 1
+                           : groups ? kReduceWorkGroup
+                                    : kItemWorkGroup;
+    with_index([&](auto index) {
+      using Index = decltype(index);
+      launch(input_,
+             source,
+             kernel_name,
+             {{"DTYPE", dtype_of(input_)},
+              {"ACROSS", across_},
+              {"LANES", lanes()},
+              {"DENSE", dense_},
+              {"INDEX64", sizeof(Index) == 8},
+              {"WG_SIZE", work_group}},
+             range(groups ? jobs_ * work_group : jobs_, work_group),
+             rows_.rows<Index>(1),
+             static_cast<Index>(pixels()),
+             static_cast<Index>(chunk_),
+             static_cast<int32_t>(jobs_),
+             arguments...);
+    });
+  }
+
+  // Launches over the elements. `arguments` follow the job count.
+  template <class... Arguments>
+  void transform(const char* kernel_name,
+                 const char* lines_name,
+                 bool train,
+                 at::ScalarType param_type,
+                 const Arguments&... arguments) const {
+    if (lines_) {
+      const int64_t line = std::min(channels(), kChannelsOfLine);
+      launch_lines(lines_name,
+                   std::max<int64_t>(1, kElementsOfLines / line),
+                   train,
+                   param_type,
+                   arguments...);
+      return;
+    }
+    const int steps = cpu_ ? kStepsCpu : 1;
+    const int work_group = cpu_ ? 1 : kItemWorkGroup;
+    const int64_t jobs =
+        across_ ? ceil_div(channels(), lanes()) * ceil_div(pixels(), steps)
+                : channels() * (pixels() / rows_.inner_size()) *
+                      ceil_div(rows_.inner_size(), int64_t{steps} * lanes());
+    const int64_t tile =
+        cpu_ ? std::clamp<int64_t>(jobs / (32 * units()), 1, 64) : 1;
+    with_index([&](auto index) {
+      using Index = decltype(index);
+      launch(input_,
+             sources::batch_norm_transform,
+             kernel_name,
+             {{"DTYPE", dtype_of(input_)},
+              {"PARAM_DTYPE", dtype_of(param_type)},
+              {"ACROSS", across_},
+              {"LANES", lanes()},
+              {"DENSE", dense_},
+              {"STEPS", steps},
+              {"TRAIN", train},
+              {"STREAM", streams()},
+              {"INDEX64", sizeof(Index) == 8},
+              {"WG_SIZE", work_group}},
+             range(ceil_div(jobs, tile), work_group),
+             rows_.rows<Index>(1),
+             static_cast<Index>(pixels()),
+             jobs,
+             static_cast<int32_t>(tile),
+             arguments...);
+    });
+  }
+
+  // Launches a work-group a channel.
+  template <class... Arguments>
+  void finish(const KernelSource& source,
+              const char* kernel_name,
+              at::ScalarType param_type,
+              const Arguments&... arguments) const {
+    const int work_group = cpu_ ? 1 : kItemWorkGroup;
+    launch(input_,
+           source,
+           kernel_name,
+           {{"DTYPE", dtype_of(input_)},
+            {"PARAM_DTYPE", dtype_of(param_type)},
+            {"WG_SIZE", work_group}},
+           range(channels() * work_group, work_group),
+           arguments...);
+  }
+
+ private:
+  static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+  int lanes() const { return cpu_ ? kLanes : 1; }
+  int64_t units() const { return aten::device_of(input_).info().compute_units; }
+  bool streams() const {
+    return is_streamed(
+        aten::device_of(input_), input_.scalar_type(), input_.numel());
+  }
+  int64_t parts() const { return ceil_div(channels(), kChannelsOfLine); }
+
+  // Launches a kernel of batch_norm_lines.cl over `chunk` pixels a work-item.
+  template <class... Arguments>
+  void launch_lines(const char* kernel_name,
+                    int64_t chunk,
+                    bool train,
+                    at::ScalarType param_type,
+                    const Arguments&... arguments) const {
+    with_index([&](auto index) {
+      using Index = decltype(index);
+      launch(input_,
+             sources::batch_norm_lines,
+             kernel_name,
+             {{"DTYPE", dtype_of(input_)},
+              {"PARAM_DTYPE", dtype_of(param_type)},
+              {"LANES", kLanes},
+              {"CHANNELS", kChannelsOfLine},
+              {"TRAIN", train},
+              {"STREAM", streams()},
+              {"INDEX64", sizeof(Index) == 8}},
+             range(parts() * ceil_div(pixels(), chunk), 1),
+             rows_.rows<Index>(1),
+             static_cast<Index>(pixels()),
+             static_cast<Index>(chunk),
+             arguments...);
+    });
+  }
+
+  template <class Launch>
+  void with_index(const Launch& launch) const {
+    if (rows_.fits_int32()) {
+      launch(int32_t());
+    } else {
+      launch(int64_t());
+    }
+  }
+
+  void split() {
+    if (lines_) {
+      const int64_t wanted = std::max<int64_t>(1, 8 * units() / parts());
+      chunk_ = std::max<int64_t>(16, ceil_div(pixels(), wanted));
+      chunks_ = ceil_div(pixels(), chunk_);
+      return;
+    }
+    const int64_t blocks = across_ ? ceil_div(channels(), lanes()) : channels();
+    chunk_ = !across_ ? kJobAlong : cpu_ ? kJobAcrossCpu : kJobAcrossGpu;
+    if (!cpu_) {
+      chunk_ = std::max(chunk_, ceil_div(pixels(), kMostChunksGpu));
+    }
+    // Few channels: smaller jobs, so that every core has some.
+    const int64_t wanted = 4 * units();
+    const int64_t smallest = across_ ? 16 : 512;
+    while (chunk_ > smallest && blocks * ceil_div(pixels(), chunk_) < wanted) {
+      chunk_ /= 2;
+    }
+    chunks_ = ceil_div(pixels(), chunk_);
+    jobs_ = blocks * chunks_;
+  }
+
+  RowsProblem rows_;
+  Tensor input_;
+  bool cpu_;
+  bool across_ = false;
+  bool lines_ = false;  // batch_norm_lines.cl
+  bool dense_ = false;  // a channel's lanes lie side by side, on a CPU
+  int64_t chunk_ = 0;
+  int64_t chunks_ = 0;
+  int64_t jobs_ = 0;
+};
+
+}  // namespace torch_opencl::ops::batch_norm
