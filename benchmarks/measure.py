@@ -4,8 +4,9 @@ Devices are measured in turns, A B A B, so that a change of the machine's speed
 meets all of them, and a ratio is made within a turn. All CPU devices share the
 processor's cores, and threads of torch's OpenMP spin for up to 8 ms after their
 last task, which made bursts of short calls that followed up to twice as long. So
-a turn begins when the process uses no processor, and with a call that is not
-timed, which wakes the device's own threads.
+a turn begins when the process uses no processor, and with calls that are not
+timed: they wake the device's own threads, and bring back into the caches, which
+needs up to eight passes, what the other devices' turns displaced.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
 # A burst of calls shorter than this is dominated by the wait that ends it.
 _BURST_SECONDS = 0.02
 _LONGEST_BURST = 1000
+_WARMING_CALLS = 10
 
 
 def default_devices() -> list[str]:
@@ -138,8 +140,8 @@ def interleave(
         for device, function in functions.items():
             progress(f"{device}: round {number + 1}")
             wait_for_idle_threads()
-            if bursts[device] > 1:
-                function()  # the caches and the threads
+            for _ in range(min(bursts[device] - 1, _WARMING_CALLS)):
+                function()
             times[device].append(seconds_of(function, places[device], bursts[device]))
     return times
 

@@ -1,6 +1,8 @@
 #include "depthwise.h"
 #include "kernel_sources.h"
 
+#include "../common/streamed.h"
+
 namespace torch_opencl::ops {
 
 using namespace torch_opencl::aten;
@@ -62,16 +64,28 @@ bool is_3x3(const ConvolutionProblem& p, const Sum& s) {
           (s.down == Vector2{2, 2} && s.source.size(4) == 2 * width));
 }
 
-void run_3x3(const Sum& s) {
-  const int64_t rows = rows_at_once(s.out.size(4));
+// The data gradient of stride 2, of the same file.
+bool is_3x3_spread(const ConvolutionProblem& p, const Sum& s) {
+  return aten::device_of(s.out).is_cpu() && p.kernel == Spatial{1, 3, 3} &&
+         s.padding == Vector2{1, 1} && p.dilation == Spatial{1, 1, 1} &&
+         s.up == Vector2{2, 2} && s.down == Vector2{1, 1} && s.sources == 1 &&
+         s.source.stride(4) == 1 && s.out.stride(4) == 1 &&
+         s.source.size(4) > kLanes && s.out.size(4) == 2 * s.source.size(4);
+}
+
+void run_3x3(const Sum& s, const char* kernel) {
+  const int64_t rows = (rows_at_once(s.out.size(4)) + 1) / 2 * 2;
   launch_sum(
       s,
       sources::depthwise_3x3,
-      "depthwise_3x3",
+      kernel,
       {{"DTYPE", dtype_of(s.out)},
        {"LANES", kLanes},
        {"STRIDE", s.down[0]},
-       {"PREFETCH", s.source.nbytes() >= kFarBytes}},
+       {"PREFETCH", s.source.nbytes() >= kFarBytes},
+       {"STREAM",
+        is_streamed(
+            aten::device_of(s.out), s.out.scalar_type(), s.out.numel())}},
       range(ceil_div(s.out.size(3), rows), s.out.size(0) * s.out.size(1), 1, 1),
       rows,
       static_cast<int32_t>(s.sharing),
@@ -198,7 +212,11 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
     return;
   }
   if (is_3x3(p, s)) {
-    run_3x3(s);
+    run_3x3(s, "depthwise_3x3");
+    return;
+  }
+  if (is_3x3_spread(p, s)) {
+    run_3x3(s, "depthwise_3x3_spread");
     return;
   }
   if (is_in_strips(p, s)) {

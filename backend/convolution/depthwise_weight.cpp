@@ -150,7 +150,7 @@ void run_weight_planes(const ConvolutionProblem& p,
                    kLanes);
 }
 
-// Of depthwise_3x3.cl.
+// Of depthwise_3x3_weight.cl.
 bool is_weight_3x3(const ConvolutionProblem& p, const ConvolutionArguments& a) {
   const int64_t width = p.output[2];
   return p.kernel == Spatial{1, 3, 3} && p.padding == Spatial{0, 1, 1} &&
@@ -164,7 +164,7 @@ void run_weight_3x3(const ConvolutionProblem& p,
                     const ConvolutionArguments& a) {
   launch_by_images(p,
                    a,
-                   sources::depthwise_3x3,
+                   sources::depthwise_3x3_weight,
                    "depthwise_weight_3x3",
                    {{"DTYPE", dtype_of(a.input)},
                     {"LANES", kLanes},

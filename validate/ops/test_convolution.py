@@ -278,6 +278,19 @@ def test_depthwise_planes_dtypes(device, case, stride, dtype, layout):
     check(function, [x, torch.randn(channels, 1, 3, 3)], device, dtype)
 
 
+# Rows of one vector of outputs, of some, of a last one that overlaps; one row, pairs
+# of rows and an odd one.
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("multiplier", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("size", [(1, 32), (2, 33), (3, 34), (6, 64), (4, 66), (5, 98)])
+def test_depthwise_rows(device, size, stride, multiplier, dtype):
+    function = _convolution(F.conv2d, stride=stride, padding=1, groups=17)
+    weight = torch.randn(17 * multiplier, 1, 3, 3)
+    x = torch.randn(2, 17, *size)
+    check(function, [x, weight, torch.randn(len(weight))], device, dtype)
+
+
 # Larger than caches: fetched ahead.
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
 @pytest.mark.parametrize("stride", [1, 2])
