@@ -82,21 +82,42 @@ void depthwise_3x3(DEPTHWISE_3X3_PARAMETERS) {
     const int after = AFTER_PLANE((int)get_global_size(1) / channels - 1 - n,
                                   (channels - 1 - channel) / sharing, source_stride);
     const lanes_t is_within = lanes_within(out_size.s1);
+#define NARROW_TAPS(ih)                                       \
+  load_narrow_taps(taps, in + (ih) * source_stride.s2,        \
+                   READABLE(after, ih, source_size, source_stride), is_within)
+// The rows that follow are written afterwards.
+#define STORE_NARROW(oh, sum)                        \
+  store_lanes(target + (oh) * out_stride.s2, 0, 1,   \
+              (end - (oh)) * out_size.s1 < LANES ? out_size.s1 : LANES, sum)
+    lanes_t taps[3];
+#if STRIDE == 1
+    // A source row belongs to the outputs of the rows above, at and below it.
+    lanes_t above = base;
+    lanes_t here = base;
+    for (int ih = begin - 1; ih <= end; ++ih) {
+      lanes_t below = base;
+      if (ih >= 0 && ih < source_size.s0) {
+        NARROW_TAPS(ih);
+        above = add_taps(above, taps, factors + 6);
+        here = add_taps(here, taps, factors + 3);
+        below = add_taps(below, taps, factors);
+      }
+      if (ih > begin) STORE_NARROW(ih - 1, above);
+      above = here;
+      here = below;
+    }
+#else
     for (int oh = begin; oh < end; ++oh) {
       lanes_t sum = base;
-#pragma unroll
       for (int kh = 0; kh < 3; ++kh) {
         const int ih = oh * STRIDE - 1 + kh;
         if (ih < 0 || ih >= source_size.s0) continue;
-        lanes_t taps[3];
-        load_narrow_taps(taps, in + ih * source_stride.s2,
-                         READABLE(after, ih, source_size, source_stride), is_within);
+        NARROW_TAPS(ih);
         sum = add_taps(sum, taps, factors + kh * 3);
       }
-      // The rows that follow are written afterwards.
-      store_lanes(target + oh * out_stride.s2, 0, 1,
-                  (end - oh) * out_size.s1 < LANES ? out_size.s1 : LANES, sum);
+      STORE_NARROW(oh, sum);
     }
+#endif
   }
 }
 
