@@ -74,12 +74,12 @@ Statistics batch_norm_into(const Tensor& input,
     return batch_norm_training(
         input, weight, bias, running_mean, running_var, momentum, epsilon, out);
   }
-  const Statistics statistics =
-      running_statistics(input, running_mean, running_var, epsilon);
   if (input.numel() != 0) {
-    batch_norm_transform(input, statistics, weight, bias, out);
+    batch_norm_evaluation(
+        input, weight, bias, running_mean, running_var, epsilon, out);
   }
-  const Tensor none = at::empty({0}, statistics.mean.options());
+  const Tensor none =
+      at::empty({0}, input.options().dtype(compute_type(input.scalar_type())));
   return {none, none.clone()};
 }
 

@@ -32,6 +32,15 @@ Statistics running_statistics(const at::Tensor& input,
                               const at::Tensor& running_var,
                               double epsilon);
 
+// `out` transformed with the running statistics.
+void batch_norm_evaluation(const at::Tensor& input,
+                           const at::Tensor& weight,
+                           const at::Tensor& bias,
+                           const at::Tensor& running_mean,
+                           const at::Tensor& running_var,
+                           double epsilon,
+                           const at::Tensor& out);
+
 // out = (input - mean) * inverse_deviation * weight + bias
 void batch_norm_transform(const at::Tensor& input,
                           const Statistics& statistics,

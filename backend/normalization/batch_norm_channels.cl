@@ -1,6 +1,6 @@
-// Batch normalisation of channels that a cache holds, on a CPU: a work-item
-// reads a channel from memory once, for its sums, and transforms it from cache.
-// The order of everything is fixed.
+// Batch normalisation of whole channels, on a CPU. Of those that a cache holds, a
+// work-item reads a channel from memory once, for its sums, and transforms it from
+// cache; with running statistics any will do. The order of everything is fixed.
 
 #include "batch_norm.clh"
 #include "batch_norm_sums.clh"
@@ -26,6 +26,23 @@
   }
 #define VALUES_AT(p) CONCAT(load_lanes_, DTYPE)((p) + i)
 #define VALUE_AT(p) LOAD(p, i)
+
+// Channel `c` of the input, which begins at `x`.
+#define TRANSFORM_CHANNEL(mean, inverse)                                               \
+  {                                                                                    \
+    const compute_t center = mean;                                                     \
+    compute_t scale = inverse;                                                         \
+    if (weight_memory) scale *= LOAD_PARAM(POINTER(weight), c);                        \
+    const compute_t shift = bias_memory ? LOAD_PARAM(POINTER(bias), c) : 0;            \
+    global storage_t *y = POINTER(out) + c * rows.row_strides[0];                      \
+    FOR_EACH_RUN(&rows, 0, pixels) {                                                   \
+      const global storage_t *from = x + pixel_offset(&rows, 1, pixel);                \
+      global storage_t *to = y + pixel_offset(&rows, 0, pixel);                        \
+      TRANSFORM(to,                                                                    \
+                (VALUES_AT(from) - center) * scale + shift,                            \
+                (VALUE_AT(from) - center) * scale + shift)                             \
+    }                                                                                  \
+  }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_channels(
     const rows_t rows,
@@ -62,18 +79,28 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
       update_running(POINTER(running_var) + c * running_var_stride, momentum,
                      unbiased_variance(moments, pixels));
 
-    const compute_t center = moments.mean;
-    const compute_t scale =
-        weight_memory ? inverse * LOAD_PARAM(POINTER(weight), c) : inverse;
-    const compute_t shift = bias_memory ? LOAD_PARAM(POINTER(bias), c) : 0;
-    global storage_t *y = POINTER(out) + c * rows.row_strides[0];
-    FOR_EACH_RUN(&rows, 0, pixels) {
-      const global storage_t *from = x + pixel_offset(&rows, 1, pixel);
-      global storage_t *to = y + pixel_offset(&rows, 0, pixel);
-      TRANSFORM(to,
-                (VALUES_AT(from) - center) * scale + shift,
-                (VALUE_AT(from) - center) * scale + shift)
-    }
+    TRANSFORM_CHANNEL(moments.mean, inverse)
+  }
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_channels_running(
+    const rows_t rows,
+    const index_t pixels,
+    const int tile,
+    const compute_t epsilon,
+    const long running_mean_stride,
+    const long running_var_stride,
+    TENSOR(storage_t, out),
+    CONST_TENSOR(param_t, running_mean),
+    CONST_TENSOR(param_t, running_var),
+    CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(param_t, weight),
+    CONST_TENSOR(param_t, bias)) {
+  FOR_EACH_CHANNEL(c) {
+    const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
+    const compute_t variance = LOAD_PARAM(POINTER(running_var), c * running_var_stride);
+    TRANSFORM_CHANNEL(LOAD_PARAM(POINTER(running_mean), c * running_mean_stride),
+                      (compute_t)1 / sqrt(variance + epsilon))
   }
 }
 

@@ -107,7 +107,7 @@ Statistics batch_norm_training(const Tensor& input,
   const Tensor packed_bias = packed(bias);
   const at::ScalarType type =
       param_type(weight, bias, running_mean, running_var, input);
-  if (!problem.is_by_channels() ||
+  if (!problem.is_by_kept_channels() ||
       !all_of_type(type, {weight, bias, running_mean, running_var})) {
     const Statistics statistics =
         batch_statistics(input, running_mean, running_var, momentum, epsilon);
@@ -161,6 +161,42 @@ Statistics running_statistics(const Tensor& input,
            arg(running_var));
   });
   return statistics;
+}
+
+void batch_norm_evaluation(const Tensor& input,
+                           const Tensor& weight,
+                           const Tensor& bias,
+                           const Tensor& running_mean,
+                           const Tensor& running_var,
+                           double epsilon,
+                           const Tensor& out) {
+  const Problem problem({out, input});
+  const at::ScalarType type = running_mean.scalar_type();
+  if (!problem.is_by_channels() ||
+      !all_of_type(type, {weight, bias, running_var})) {
+    batch_norm_transform(
+        input,
+        running_statistics(input, running_mean, running_var, epsilon),
+        weight,
+        bias,
+        out);
+    return;
+  }
+  const Tensor packed_weight = packed(weight);
+  const Tensor packed_bias = packed(bias);
+  with_compute_type(input, [&](auto number) {
+    problem.launch_channels("batch_norm_channels_running",
+                            type,
+                            static_cast<decltype(number)>(epsilon),
+                            stride_of(running_mean),
+                            stride_of(running_var),
+                            arg(out),
+                            arg(running_mean),
+                            arg(running_var),
+                            arg(input),
+                            arg(packed_weight),
+                            arg(packed_bias));
+  });
 }
 
 void batch_norm_transform(const Tensor& input,
@@ -229,7 +265,7 @@ void batch_norm_training_gradients(const Tensor& grad_output,
                                    const Tensor& grad_input) {
   if (grad_input.defined()) {
     const Problem problem({grad_input, input, grad_output});
-    if (problem.is_by_channels()) {
+    if (problem.is_by_kept_channels()) {
       const Tensor packed_weight = packed(weight);
       problem.launch_channels("batch_norm_channels_backward",
                               param_type(weight, grad_weight, grad_bias, input),

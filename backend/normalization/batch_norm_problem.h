@@ -59,14 +59,17 @@ class Problem {
   int64_t chunks() const { return chunks_; }
   int64_t chunk() const { return chunk_; }
 
-  // True where a work-item may take whole channels: there are enough of them,
-  // and what it reads twice of one stays in a cache.
+  // True where a work-item may take whole channels: there are enough of them.
   bool is_by_channels() const {
     const int64_t rounds = ceil_div(channels(), units());
+    return dense_ && 4 * rounds * units() <= 5 * channels();
+  }
+
+  // True where, besides, a cache keeps what is read twice of one.
+  bool is_by_kept_channels() const {
     const int64_t bytes =
         pixels() * input_.element_size() * (rows_.tensors() - 1);
-    return dense_ && 4 * rounds * units() <= 5 * channels() &&
-           bytes <= kChannelBytes;
+    return is_by_channels() && bytes <= kChannelBytes;
   }
 
   // Launches over channels. `arguments` follow the tile.
