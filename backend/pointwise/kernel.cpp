@@ -29,7 +29,9 @@ bool uses_lanes(const PointwiseKey& key) {
        (key.layout == PointwiseLayout::kStridedChunks && key.inner[0] == 1));
   for (int i = 0; i < key.operands; ++i) {
     const bool is_condition = i >= key.outputs && key.dtypes[i] == DType::kBool;
-    uses &= (key.host_operands >> i & 1) != 0 ||
+    const bool is_every_second = i >= key.outputs && key.inner[i] == 2 &&
+                                 key.dtypes[i] == DType::kFloat32;
+    uses &= (key.host_operands >> i & 1) != 0 || is_every_second ||
             ((has_lanes(key.dtypes[i]) || is_condition) && key.inner[i] <= 1);
   }
   return uses;
@@ -122,12 +124,15 @@ std::string lanes_text(const PointwiseKey& key, const Index& index) {
       continue;
     }
     const std::string pointer = "p" + std::to_string(i);
-    const bool repeats =
-        key.layout == PointwiseLayout::kStridedChunks && key.inner[i] == 0;
-    text +=
-        (repeats ? load_text(key.dtypes[i], pointer, index(i))
-                 : load_lanes_text(key.dtypes[i], pointer, index(i), "width")) +
-        ";\n";
+    const bool is_strided_run = key.layout == PointwiseLayout::kStridedChunks;
+    if (is_strided_run && key.inner[i] == 0) {
+      text += load_text(key.dtypes[i], pointer, index(i));
+    } else if (is_strided_run && key.inner[i] == 2) {
+      text += "load_every_second(" + pointer + " + (" + index(i) + "), width)";
+    } else {
+      text += load_lanes_text(key.dtypes[i], pointer, index(i), "width");
+    }
+    text += ";\n";
   }
   if (key.streams) {
     return text + "STREAM_SOME(p0 + (" + index(0) + "), " + expression_of(key) +

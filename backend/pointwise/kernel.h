@@ -33,7 +33,7 @@ struct PointwiseKey {
   uint8_t host_operands;  // bit i: operand i is passed by value
   bool streams;           // the output is written past the caches
   std::array<DType, kMaxOperands> dtypes;
-  // Innermost stride of the strided chunks: 0, 1, or 2 for any other.
+  // Innermost stride of the strided chunks: 0, 1, 2, or 3 for any other.
   std::array<uint8_t, kMaxOperands> inner;
 
   bool operator==(const PointwiseKey&) const = default;

@@ -206,7 +206,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
       key.host_operands |= 1 << i;
     } else if (key.layout == PointwiseLayout::kStridedChunks) {
       const int32_t inner = operands.strides[i][0];
-      key.inner[i] = inner == 0 || inner == 1 ? inner : 2;
+      key.inner[i] = inner >= 0 && inner <= 2 ? inner : 3;
     }
   }
   if (uses_lanes(key)) {
