@@ -164,9 +164,17 @@ inline int is_within(const operand_t *operand, int count, int steps) {
     from_right += right.step;                                                      \
   }
 
-#define CLEAR(sums)                                \
+#define FOR_EACH_SUM                               \
   _Pragma("unroll") for (int a = 0; a < LEFT; ++a) \
-  _Pragma("unroll") for (int b = 0; b < RIGHT; ++b) sums[a][b] = 0;
+  _Pragma("unroll") for (int b = 0; b < RIGHT; ++b)
+
+// Tiles of accumulators that wait in memory while a row of taps goes through them
+// all, so that its weights are read from the nearest cache.
+#if LANES == 1
+#define TILES_AT_ONCE 1
+#else
+#define TILES_AT_ONCE 8
+#endif
 
 // What a work-item does: a span of lanes, the `left` of LEFT accumulators, and
 // `part` of the right extent. Work-items that read the same right operand
@@ -209,48 +217,50 @@ void local_conv2d_forward(
   right.step = input.channel;
   right.lane_step = g.stride[1] * input.column;
   right.extent = input.extent;
-  for (int image = part * images; image < end; image += RIGHT) {
-    lanes_t sums[LEFT][RIGHT];
-    CLEAR(sums)
+  lanes_t kept[TILES_AT_ONCE][LEFT][RIGHT];
+  for (int block = part * images; block < end; block += TILES_AT_ONCE * RIGHT) {
+    const int tiles = min(TILES_AT_ONCE, TILES(end - block, RIGHT));
+    for (int tile = 0; tile < tiles; ++tile) FOR_EACH_SUM kept[tile][a][b] = 0;
     for (int i = 0; i < g.kernel_size[0]; ++i) {
       const int in_row = row * g.stride[0] + i * g.dilation[0] - g.padding[0];
       if (in_row < 0 || in_row >= g.in[0]) continue;
-      for (int j = 0; j < g.kernel_size[1]; ++j) {
-        const int column = first * g.stride[1] + j * g.dilation[1] - g.padding[1];
+      for (int tile = 0; tile < tiles; ++tile) {
+        lanes_t sums[LEFT][RIGHT];
+        FOR_EACH_SUM sums[a][b] = kept[tile][a][b];
+        for (int j = 0; j < g.kernel_size[1]; ++j) {
+          const int column = first * g.stride[1] + j * g.dilation[1] - g.padding[1];
 #pragma unroll
-        for (int a = 0; a < LEFT; ++a) {
-          const int channel = min(left_tile * LEFT + a, g.out_channels - 1);
-          left.at[a] = (channel * g.channels * taps + i * g.kernel_size[1] + j) * positions +
-                       row * g.out[1] + first;
-        }
+          for (int a = 0; a < LEFT; ++a) {
+            const int channel = min(left_tile * LEFT + a, g.out_channels - 1);
+            left.at[a] = (channel * g.channels * taps + i * g.kernel_size[1] + j) * positions +
+                         row * g.out[1] + first;
+          }
 #pragma unroll
-        for (int b = 0; b < RIGHT; ++b) {
-          right.at[b] = min(image + b, end - 1) * input.image + in_row * input.row +
-                        column * input.column;
+          for (int b = 0; b < RIGHT; ++b) {
+            right.at[b] = min(block + tile * RIGHT + b, end - 1) * input.image +
+                          in_row * input.row + column * input.column;
+          }
+          const int is_cut = !is_inside(column, g.stride[1], count, g.in[1]);
+          const mask_t mask = inside(column, g.stride[1], g.in[1]);
+          ACCUMULATE(sums, g.channels, 0, is_cut, mask)
         }
-        const int is_cut = !is_inside(column, g.stride[1], count, g.in[1]);
-        const mask_t mask = inside(column, g.stride[1], g.in[1]);
-        ACCUMULATE(sums, g.channels, 0, is_cut, mask)
+        FOR_EACH_SUM kept[tile][a][b] = sums[a][b];
       }
     }
 #pragma unroll
     for (int a = 0; a < LEFT; ++a) {
       const int channel = left_tile * LEFT + a;
-      if (channel < g.out_channels) {
-        const index_t place = channel * out.channel + row * out.row + first * out.column;
-        lanes_t start = 0;
-        if (has_bias) {
-          start = load_lanes(POINTER(bias),
-                             channel * bias_channel + row * bias_row + first * bias_column,
-                             bias_column, count);
-        }
-#pragma unroll
-        for (int b = 0; b < RIGHT; ++b) {
-          if (image + b < end) {
-            store_lanes(POINTER(out), (image + b) * out.image + place, out.column, count,
-                        sums[a][b] + start);
-          }
-        }
+      if (channel >= g.out_channels) continue;
+      const index_t place = channel * out.channel + row * out.row + first * out.column;
+      lanes_t start = 0;
+      if (has_bias) {
+        start = load_lanes(POINTER(bias),
+                           channel * bias_channel + row * bias_row + first * bias_column,
+                           bias_column, count);
+      }
+      for (int image = block; image < min(end, block + tiles * RIGHT); ++image) {
+        store_lanes(POINTER(out), image * out.image + place, out.column, count,
+                    kept[(image - block) / RIGHT][a][(image - block) % RIGHT] + start);
       }
     }
   }
@@ -286,43 +296,47 @@ void local_conv2d_input_gradient(
   right.step = gradient.channel;
   right.lane_step = gradient.column;
   right.extent = gradient.extent;
-  for (int image = part * images; image < end; image += RIGHT) {
-    lanes_t sums[LEFT][RIGHT];
-    CLEAR(sums)
+  lanes_t kept[TILES_AT_ONCE][LEFT][RIGHT];
+  for (int block = part * images; block < end; block += TILES_AT_ONCE * RIGHT) {
+    const int tiles = min(TILES_AT_ONCE, TILES(end - block, RIGHT));
+    for (int tile = 0; tile < tiles; ++tile) FOR_EACH_SUM kept[tile][a][b] = 0;
     for (int i = 0; i < g.kernel_size[0]; ++i) {
       const int down = row + g.padding[0] - i * g.dilation[0];
       const int met_row = down / g.stride[0];
       if (down < 0 || down % g.stride[0] != 0 || met_row >= g.out[0]) continue;
-      for (int j = 0; j < g.kernel_size[1]; ++j) {
-        const int across = first + g.padding[1] - j * g.dilation[1];
-        if (across % g.stride[1] != 0) continue;
-        const int column = across / g.stride[1];
+      for (int tile = 0; tile < tiles; ++tile) {
+        lanes_t sums[LEFT][RIGHT];
+        FOR_EACH_SUM sums[a][b] = kept[tile][a][b];
+        for (int j = 0; j < g.kernel_size[1]; ++j) {
+          const int across = first + g.padding[1] - j * g.dilation[1];
+          if (across % g.stride[1] != 0) continue;
+          const int column = across / g.stride[1];
 #pragma unroll
-        for (int a = 0; a < LEFT; ++a) {
-          const int channel = min(left_tile * LEFT + a, g.channels - 1);
-          left.at[a] = (channel * taps + i * g.kernel_size[1] + j) * positions +
-                       met_row * g.out[1] + column;
-        }
+          for (int a = 0; a < LEFT; ++a) {
+            const int channel = min(left_tile * LEFT + a, g.channels - 1);
+            left.at[a] = (channel * taps + i * g.kernel_size[1] + j) * positions +
+                         met_row * g.out[1] + column;
+          }
 #pragma unroll
-        for (int b = 0; b < RIGHT; ++b) {
-          right.at[b] = min(image + b, end - 1) * gradient.image + met_row * gradient.row +
-                        column * gradient.column;
+          for (int b = 0; b < RIGHT; ++b) {
+            right.at[b] = min(block + tile * RIGHT + b, end - 1) * gradient.image +
+                          met_row * gradient.row + column * gradient.column;
+          }
+          const int is_cut = !is_inside(column, 1, count, g.out[1]);
+          const mask_t mask = inside(column, 1, g.out[1]);
+          ACCUMULATE(sums, g.out_channels, is_cut, is_cut, mask)
         }
-        const int is_cut = !is_inside(column, 1, count, g.out[1]);
-        const mask_t mask = inside(column, 1, g.out[1]);
-        ACCUMULATE(sums, g.out_channels, is_cut, is_cut, mask)
+        FOR_EACH_SUM kept[tile][a][b] = sums[a][b];
       }
     }
 #pragma unroll
     for (int a = 0; a < LEFT; ++a) {
       const int channel = left_tile * LEFT + a;
+      if (channel >= g.channels) continue;
       const index_t place = channel * out.channel + row * out.row + first * out.column;
-#pragma unroll
-      for (int b = 0; b < RIGHT; ++b) {
-        if (channel < g.channels && image + b < end) {
-          store_lanes(POINTER(out), (image + b) * out.image + place, out.column * g.stride[1],
-                      count, sums[a][b]);
-        }
+      for (int image = block; image < min(end, block + tiles * RIGHT); ++image) {
+        store_lanes(POINTER(out), image * out.image + place, out.column * g.stride[1], count,
+                    kept[(image - block) / RIGHT][a][(image - block) % RIGHT]);
       }
     }
   }
@@ -366,7 +380,7 @@ void local_conv2d_weight_gradient(
                       in_row * input.row + column * input.column;
       }
       lanes_t sums[LEFT][RIGHT];
-      CLEAR(sums)
+      FOR_EACH_SUM sums[a][b] = 0;
       const int is_cut = !is_inside(column, g.stride[1], count, g.in[1]);
       const mask_t mask = inside(column, g.stride[1], g.in[1]);
       const int steps = in_row >= 0 && in_row < g.in[0] ? g.images : 0;
