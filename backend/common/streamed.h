@@ -5,13 +5,19 @@
 
 namespace torch_opencl::ops {
 
-// True for a float32 result on a CPU that is so large that nothing of it stays
-// in a cache for its reader.
+// True for a result on a CPU that is so large that nothing of it stays in a
+// cache for its reader.
+inline bool exceeds_caches(const runtime::Device& device, int64_t bytes) {
+  constexpr int64_t kBytes = int64_t{32} << 20;
+  return device.is_cpu() && bytes >= kBytes;
+}
+
+// STREAM is for float32.
 inline bool is_streamed(const runtime::Device& device,
                         at::ScalarType dtype,
                         int64_t elements) {
-  constexpr int64_t kElements = int64_t{8} << 20;
-  return device.is_cpu() && dtype == at::kFloat && elements >= kElements;
+  return dtype == at::kFloat &&
+         exceeds_caches(device, elements * int64_t{sizeof(float)});
 }
 
 }  // namespace torch_opencl::ops

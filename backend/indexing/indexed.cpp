@@ -2,6 +2,7 @@
 
 #include "../common/kernel_table.h"
 #include "../common/kernel_text.h"
+#include "../common/streamed.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
@@ -59,6 +60,7 @@ struct Key {
   int parallel;
   int indices;
   bool is_large;
+  bool streams;  // shared runs are written past the caches
   Run run;
 
   bool operator==(const Key&) const = default;
@@ -70,6 +72,7 @@ struct Key {
                             parallel,
                             indices,
                             int{is_large},
+                            int{streams},
                             static_cast<int>(run)}) {
       hash = hash * 31 + field;
     }
@@ -113,6 +116,31 @@ Run run_of(const at::TensorIteratorBase& iter,
                                  : Run::kAny;
 }
 
+// MOVE_VECTOR(from, to) of sixteen elements.
+std::string move_vector_text(const Key& key) {
+  const std::string plain =
+      "#define MOVE_VECTOR(from, to) vstore16(vload16(0, from), 0, to);\n";
+  if (!key.streams) {
+    return plain;
+  }
+  const std::string vector = key.dtype == DType::kUInt8    ? "uchar16"
+                             : key.dtype == DType::kUInt16 ? "ushort16"
+                             : key.dtype == DType::kUInt32 ? "uint16"
+                                                           : "ulong16";
+  return "#if defined(__has_builtin)\n"
+         "#if __has_builtin(__builtin_nontemporal_store)\n"
+         "#define MOVE_VECTOR(from, to) \\\n"
+         "  if ((ulong)(to) % sizeof(" +
+         vector +
+         ") == 0) \\\n"
+         "    __builtin_nontemporal_store(vload16(0, from), (global " +
+         vector +
+         " *)(to)); \\\n"
+         "  else vstore16(vload16(0, from), 0, to);\n"
+         "#endif\n#endif\n#ifndef MOVE_VECTOR\n" +
+         plain + "#endif\n";
+}
+
 // One element, or `width` of them that share their indices.
 std::string move_text(const Key& key) {
   const bool gets = key.mode == Indexed::kGet;
@@ -150,6 +178,7 @@ std::string kernel_text(const Key& key, const runtime::DeviceInfo& device) {
                          "typedef long16 dims_t;\n"
                        : "typedef int index_t;\ntypedef uint count_t;\n"
                          "typedef int16 dims_t;\n";
+  text += move_vector_text(key);
   text += "kernel __attribute__((reqd_work_group_size(" +
           std::to_string(is_run ? 1 : kGroupSize) +
           ", 1, 1)))\nvoid indexed(TENSOR(storage_t, target), "
@@ -273,6 +302,8 @@ void launch_indexed(at::TensorIteratorBase& iter,
                    order.parallel,
                    indices,
                    is_large,
+                   run == Run::kShared && mode == Indexed::kGet &&
+                       exceeds_caches(queue.device(), iter.numel() * item),
                    run});
   const std::lock_guard lock(kernel.mutex);
   ArgumentBinder arguments(kernel);

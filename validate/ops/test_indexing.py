@@ -178,3 +178,16 @@ def test_runs_that_share_an_index(device, dtype, width):
     results = moves(*(x.to(device) for x in inputs))
     for result, expected in zip(results, moves(*inputs), strict=True):
         assert torch.equal(result.cpu(), expected)
+
+
+# Written past the caches on CPUs, where rows begin at a vector's boundary.
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.int64]
+)
+@pytest.mark.parametrize("odd", [0, 1])
+def test_results_larger_than_caches(device, dtype, odd):
+    width = 7 * 2**20 // dtype.itemsize + odd
+    table = torch.randint(0, 100, (3, width)).to(dtype)
+    places = torch.tensor([2, 0, 1, 0, 2])
+    result = table.to(device)[places.to(device)]
+    assert torch.equal(result.cpu(), table[places])
