@@ -2,6 +2,7 @@
 // data gradient, that of stride 2 by a kernel of its own.
 
 #include "depthwise_3x3.clh"
+#include "transpose_vectors.clh"
 
 // Pairs are (h, w); strides are (n, c, h, w); the weight's are (first element,
 // channel, h, w). `sharing` output channels read one source channel.
@@ -155,12 +156,8 @@ void depthwise_3x3_spread(DEPTHWISE_3X3_PARAMETERS) {
   {                                                                                \
     const lanes_t e = even_lanes;                                                  \
     const lanes_t o = odd_lanes;                                                   \
-    const lanes_t low = (lanes_t)(e.s0, o.s0, e.s1, o.s1, e.s2, o.s2, e.s3, o.s3,   \
-                                  e.s4, o.s4, e.s5, o.s5, e.s6, o.s6, e.s7, o.s7);  \
-    const lanes_t high = (lanes_t)(e.s8, o.s8, e.s9, o.s9, e.sa, o.sa, e.sb, o.sb,  \
-                                   e.sc, o.sc, e.sd, o.sd, e.se, o.se, e.sf, o.sf); \
-    stream_whole_lanes((p), low);                                                  \
-    stream_whole_lanes((p) + LANES, high);                                         \
+    stream_whole_lanes((p), INTERLEAVED_LOW(e, o));                                \
+    stream_whole_lanes((p) + LANES, INTERLEAVED_HIGH(e, o));                       \
   }
     FOR_EACH_STRIP(source_size.s1, SPREAD_STRIP)
   }

@@ -23,11 +23,23 @@
 #if INTERLEAVES
 #define SELF_OFFSET(j, i, count) IN_LINES(p->self_strides, j, i, count)
 #define OUT_OFFSET(j, i, count) IN_TURNS(p->out_strides, j, i, count)
-#define SHUFFLE(to, from) interleave(to, from, FACTOR)
+#define SHUFFLE(a, b)                         \
+  {                                           \
+    const lanes_t low = INTERLEAVED_LOW(a, b); \
+    b = INTERLEAVED_HIGH(a, b);               \
+    a = low;                                  \
+  }
+#define SHUFFLE_FOUR(a, b, c, d) SHUFFLE(a, c) SHUFFLE(b, d) SHUFFLE(a, b) SHUFFLE(c, d)
 #else
 #define SELF_OFFSET(j, i, count) IN_TURNS(p->self_strides, j, i, count)
 #define OUT_OFFSET(j, i, count) IN_LINES(p->out_strides, j, i, count)
-#define SHUFFLE(to, from) separate(to, from, FACTOR)
+#define SHUFFLE(a, b)                                \
+  {                                                  \
+    const lanes_t low = (lanes_t)(a.even, b.even);   \
+    b = (lanes_t)(a.odd, b.odd);                     \
+    a = low;                                         \
+  }
+#define SHUFFLE_FOUR(a, b, c, d) SHUFFLE(a, b) SHUFFLE(c, d) SHUFFLE(a, c) SHUFFLE(b, d)
 #endif
 
 inline int offset_of(const problem_t *p, const int *strides, int group) {
@@ -52,15 +64,21 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_interleaved(
     global out_t *y = POINTER(out) + offset_of(p, p->out_strides, group);
     int i = 0;
     for (; i + LANES <= p->sizes[1]; i += LANES) {
-      lanes_t vectors[FACTOR];
-      lanes_t shuffled[FACTOR];
-      for (int j = 0; j < FACTOR; ++j)
-        vectors[j] = CONCAT(load_lanes_, DTYPE)(x + SELF_OFFSET(j, i, LANES));
-      SHUFFLE(shuffled, vectors);
-      if (FACTOR == 4) SHUFFLE(vectors, shuffled);
-      const lanes_t *result = FACTOR == 4 ? vectors : shuffled;
-      for (int j = 0; j < FACTOR; ++j)
-        stream_lanes(y, OUT_OFFSET(j, i, LANES), 1, LANES, result[j]);
+#define LOAD_VECTOR(j) CONCAT(load_lanes_, DTYPE)(x + SELF_OFFSET(j, i, LANES))
+#define STORE_VECTOR(j, value) stream_whole_lanes(y + OUT_OFFSET(j, i, LANES), value)
+#if FACTOR == 2
+      lanes_t a = LOAD_VECTOR(0), b = LOAD_VECTOR(1);
+      SHUFFLE(a, b)
+      STORE_VECTOR(0, a);
+      STORE_VECTOR(1, b);
+#else
+      lanes_t a = LOAD_VECTOR(0), b = LOAD_VECTOR(1), c = LOAD_VECTOR(2), d = LOAD_VECTOR(3);
+      SHUFFLE_FOUR(a, b, c, d)
+      STORE_VECTOR(0, a);
+      STORE_VECTOR(1, b);
+      STORE_VECTOR(2, c);
+      STORE_VECTOR(3, d);
+#endif
     }
     for (; i < p->sizes[1]; ++i)
       for (int j = 0; j < FACTOR; ++j)
