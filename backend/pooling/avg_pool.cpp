@@ -53,6 +53,39 @@ void forward(const Window& window,
               arg(self));
 }
 
+// True where windows of two or four columns tile a CPU's images, so that a
+// gradient is copied to each of its window's elements.
+bool repeats_gradients(const Window& window,
+                       int spatial,
+                       const Tensor& grad_output,
+                       const Tensor& grad_input) {
+  const int32_t columns = window.kernel_size[2];
+  const int64_t rank = grad_input.dim();
+  const auto is_tiled = [&](int64_t axis) {
+    return grad_input.size(rank - 2 + axis) ==
+           grad_output.size(rank - 2 + axis) * window.kernel_size[1 + axis];
+  };
+  return spatial == 2 && !window.adaptive && (columns == 2 || columns == 4) &&
+         window.stride == window.kernel_size &&
+         window.padding == Axes{0, 0, 0} && is_tiled(0) && is_tiled(1) &&
+         aten::device_of(grad_input).is_cpu() && grad_input.is_contiguous() &&
+         at::isFloatingType(grad_input.scalar_type());
+}
+
+void repeat_gradients(const Window& window,
+                      int32_t divisor,
+                      const Tensor& grad_output,
+                      const Tensor& grad_input) {
+  const int64_t rows = window.kernel_size[1], columns = window.kernel_size[2];
+  const Tensor share = grad_output.div(divisor ? divisor : rows * columns)
+                           .unsqueeze(-2)
+                           .unsqueeze(-1);
+  std::vector<int64_t> sizes = grad_output.sizes().vec();
+  sizes.insert(sizes.end() - 1, rows);
+  sizes.push_back(columns);
+  grad_input.view(sizes).copy_(share.expand(sizes));
+}
+
 void backward(const Window& window,
               int spatial,
               bool count_include_pad,
@@ -61,6 +94,10 @@ void backward(const Window& window,
               const Tensor& grad_input) {
   const int32_t divisor = divisor_of(divisor_override);
   if (grad_input.numel() == 0) {
+    return;
+  }
+  if (repeats_gradients(window, spatial, grad_output, grad_input)) {
+    repeat_gradients(window, divisor, grad_output, grad_input);
     return;
   }
   const PoolWork work = backward_work(grad_input, spatial);
