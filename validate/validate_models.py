@@ -116,7 +116,7 @@ def serve(device: str, seed: int):
             row.tensors = sum(len(stage.comparisons) for stage in result.stages)
             row.passed = result.passed
             row.flips = result.flips
-            row.second_draws = result.second_draws
+            row.more_draws = result.more_draws
             row.device_seconds = result.device_seconds
             row.cpu_seconds = result.cpu_seconds
         except Exception as error:

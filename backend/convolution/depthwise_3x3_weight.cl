@@ -42,16 +42,22 @@ void depthwise_weight_3x3(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t
   const int end = min(images, (part + 1) * images_at_once);
   const int rows = grad_size.s0;
   const lanes_t is_within = lanes_within(grad_size.s1);
-  lanes_t sums[9];
-  lanes_t last_sums[9];  // of the last strip, which has outputs that count elsewhere
-#pragma unroll
-  for (int tap = 0; tap < 9; ++tap) sums[tap] = last_sums[tap] = 0;
+  // The last strip has outputs of its neighbour's, a narrow row some beyond it.
+  const lanes_t is_others =
+      lanes_within((grad_size.s1 - 1) / LANES * LANES - (grad_size.s1 - LANES));
+  lanes_t totals[9];
+  for (int tap = 0; tap < 9; ++tap) totals[tap] = 0;
 
   for (int n = part * images_at_once; n < end; ++n) {
     const global storage_t *in =
         POINTER(input) + (size_t)n * input_stride.s0 + channel * input_stride.s1;
     const global storage_t *from =
         POINTER(grad) + (size_t)n * grad_stride.s0 + channel * grad_stride.s1;
+    // Of an image first, for the sake of precision.
+    lanes_t sums[9];
+    lanes_t last_sums[9];
+#pragma unroll
+    for (int tap = 0; tap < 9; ++tap) sums[tap] = last_sums[tap] = 0;
     if (grad_size.s1 > LANES) {
       for (int ih = 0; ih < input_size.s0; ++ih) {
         const global storage_t *row = in + ih * input_stride.s2;
@@ -60,32 +66,32 @@ void depthwise_weight_3x3(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t
             rows, ow, is_left, is_right);
         FOR_EACH_STRIP(grad_size.s1, ADD_STRIP)
       }
-      continue;
-    }
-    const int after = AFTER_PLANE(images - 1 - n, channels - 1 - channel, input_stride);
-    const int after_grad = AFTER_PLANE(images - 1 - n, channels - 1 - channel, grad_stride);
-    for (int ih = 0; ih < input_size.s0; ++ih) {
-      lanes_t taps[3];
-      load_narrow_taps(taps, in + ih * input_stride.s2,
-                       READABLE(after, ih, input_size, input_stride), is_within);
+    } else {
+      const int after = AFTER_PLANE(images - 1 - n, channels - 1 - channel, input_stride);
+      const int after_grad = AFTER_PLANE(images - 1 - n, channels - 1 - channel, grad_stride);
+      for (int ih = 0; ih < input_size.s0; ++ih) {
+        lanes_t taps[3];
+        load_narrow_taps(taps, in + ih * input_stride.s2,
+                         READABLE(after, ih, input_size, input_stride), is_within);
 #pragma unroll
-      for (int kh = 0; kh < 3; ++kh) {
-        const int place = ih + 1 - kh;
-        if (place % STRIDE != 0 || place < 0 || place >= rows * STRIDE) continue;
-        const int oh = place / STRIDE;
-        add_products(sums + kh * 3,
-                     load_within(from + oh * grad_stride.s2, 0,
-                                 READABLE(after_grad, oh, grad_size, grad_stride)),
-                     taps);
+        for (int kh = 0; kh < 3; ++kh) {
+          const int place = ih + 1 - kh;
+          if (place % STRIDE != 0 || place < 0 || place >= rows * STRIDE) continue;
+          const int oh = place / STRIDE;
+          add_products(sums + kh * 3,
+                       load_within(from + oh * grad_stride.s2, 0,
+                                   READABLE(after_grad, oh, grad_size, grad_stride)),
+                       taps);
+        }
       }
     }
+#pragma unroll
+    for (int tap = 0; tap < 9; ++tap) {
+      totals[tap] += LANES_SELECT((lanes_t)0, sums[tap], is_within > (lanes_t)0) +
+                     LANES_SELECT(last_sums[tap], (lanes_t)0, is_others > (lanes_t)0);
+    }
   }
-  // The outputs of the other strips, and lanes beyond a narrow row, are dropped.
-  const int covered = (grad_size.s1 - 1) / LANES * LANES;
-  const lanes_t is_others = lanes_within(covered - (grad_size.s1 - LANES));
   for (int tap = 0; tap < 9; ++tap) {
-    lanes_t sum = LANES_SELECT((lanes_t)0, sums[tap], is_within > (lanes_t)0);
-    sum += LANES_SELECT(last_sums[tap], (lanes_t)0, is_others > (lanes_t)0);
-    POINTER(partial)[(size_t)(part * 9 + tap) * channels + channel] = LANES_SUM(sum);
+    POINTER(partial)[(size_t)(part * 9 + tap) * channels + channel] = LANES_SUM(totals[tap]);
   }
 }

@@ -15,8 +15,8 @@ from tolerance import FLOOR_EPSILONS, MULTIPLE
 @dataclass
 class Row:
     """Of one network on one device. Ratios are shares of the limit, of the worst
-    tensor of a stage; memory is in bytes. ``second_draws`` are tensors that passed by
-    the second draw of the CPU's error only."""
+    tensor of a stage; memory is in bytes. ``more_draws`` are tensors that passed by
+    another draw of the CPU's error only."""
 
     network: str
     family: str
@@ -27,7 +27,7 @@ class Row:
     ratios: dict[str, float] = field(default_factory=dict)
     tensors: int = 0
     flips: int = 0
-    second_draws: int = 0
+    more_draws: int = 0
     fallbacks: int = 0
     device_seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -115,13 +115,13 @@ def sentence(rows: list[Row], device: str) -> str:
     tensors = sum(row.tensors for row in rows)
     return (
         f"{device}: {passed} of {len(rows)} networks pass, {fallbacks} fallbacks; "
-        f"{_second_draws(rows)} of {tensors} tensors by the second draw"
+        f"{_more_draws(rows)} of {tensors} tensors by another draw"
     )
 
 
-def _second_draws(rows: list[Row]) -> str:
-    names = [row.network for row in rows if row.second_draws]
-    count = sum(row.second_draws for row in rows)
+def _more_draws(rows: list[Row]) -> str:
+    names = [row.network for row in rows if row.more_draws]
+    count = sum(row.more_draws for row in rows)
     return f"{count} ({', '.join(names)})" if names else str(count)
 
 
@@ -138,7 +138,7 @@ def how() -> str:
         "happens to get nearly exactly; a loss, a single number that may be exact "
         "by luck, is also allowed the median error of the CPU's gradients. Where a "
         "tensor is beyond its limit, the CPU's distance for parameters and inputs that "
-        "are off by a rounding counts as well (a second draw of its error). The "
+        "are off by a rounding counts as well (another draw of its error, four at most). The "
         "number is the share of the limit that the worst tensor used. A decision "
         "(the side of a ReLU, the maximum of a pooling window, a comparison, a rank, "
         "a box that is suppressed) may differ from float64's by rounding only, and at most "

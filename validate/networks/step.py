@@ -27,6 +27,8 @@ from torch.utils._pytree import tree_map
 ROUNDING_AT_A_DECISION = 16 * torch.finfo(torch.float32).eps
 # Of all that was decided; a decision within rounding of the other is rare.
 MOST_FLIPS = 0.01
+# Of the CPU's error: an ill-conditioned tensor's varies by a factor of six.
+_MORE_DRAWS = 4
 
 Tensors = dict[str, torch.Tensor]
 Progress = Callable[[str], None]
@@ -66,7 +68,7 @@ class Result:
     stages: list[StageResult] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)
     flips: int = 0
-    second_draws: int = 0
+    more_draws: int = 0
     seconds: float = 0.0
     device_seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -172,9 +174,9 @@ def following_step(problem: Problem, step: Step, dtype: torch.dtype) -> Step:
     return Step(stages, [], follow.charges, follow.flips, follow.decided)
 
 
-def nudged_problem(problem: Problem) -> Problem:
+def nudged_problem(problem: Problem, seed: int = 0) -> Problem:
     """The same with parameters and inputs that are off by a rounding."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     model = copy.deepcopy(problem.model)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -272,12 +274,16 @@ def check(
         reference = following_step(problem, step, torch.float64)
         result.flips = reference.flips
         result.stages = compare_steps(step, baseline, reference, multiple)
-        if not all(stage.passed for stage in result.stages):
-            # The CPU's error is a draw, too: a second one, from a rounding away.
+        first_failed = failed = count_failed(result.stages)
+        # The CPU's error is a draw, too: others, from a rounding away.
+        for seed in range(_MORE_DRAWS):
+            if not failed:
+                break
             progress("CPU float32, nudged")
-            neighbour = following_step(nudged_problem(problem), step, torch.float32)
+            nearby = nudged_problem(problem, seed)
+            neighbour = following_step(nearby, step, torch.float32)
             again = compare_steps(step, neighbour, reference, multiple)
-            failed = count_failed(result.stages)
             result.stages = passed_once(result.stages, again)
-            result.second_draws = failed - count_failed(result.stages)
+            failed = count_failed(result.stages)
+        result.more_draws = first_failed - failed
     return result
