@@ -5,6 +5,7 @@
 #include "../../cpp/runtime/caching_allocator.h"
 #include "../common/streamed.h"
 #include "../pointwise/pointwise.h"
+#include "cast.h"
 #include "ops.h"
 #include "transpose.h"
 
@@ -60,9 +61,8 @@ Tensor staging(const Tensor& like, c10::Device device, at::ScalarType dtype) {
 void copy_on_device(const Tensor& destination, const Tensor& source) {
   // Drivers do not copy past the caches.
   if (is_plain(destination, source) &&
-      !is_streamed(aten::device_of(destination),
-                   destination.scalar_type(),
-                   destination.numel())) {
+      !exceeds_caches(aten::device_of(destination),
+                      static_cast<int64_t>(destination.nbytes()))) {
     const runtime::Location from = location_of(source);
     const runtime::Location to = location_of(destination);
     queue_of(destination)
@@ -104,7 +104,7 @@ void copy_on_device(const Tensor& destination, const Tensor& source) {
                   .check_all_same_dtype(false)
                   .check_all_same_device(true)
                   .build();
-  if (!copy_transposed(iter)) {
+  if (!cast_contiguous(iter) && !copy_transposed(iter)) {
     pointwise(iter, kCopy, {});
   }
 }

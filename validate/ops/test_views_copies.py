@@ -105,6 +105,71 @@ def test_conversion_of_strided_tensors(device, layout, source, target):
     assert torch.equal(into_host, expected)
 
 
+PLAIN_DTYPES = (
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.uint16,
+    torch.int16,
+    torch.uint32,
+    torch.int32,
+    torch.uint64,
+    torch.int64,
+    torch.float32,
+    torch.float64,
+)
+
+
+@pytest.mark.parametrize("target", PLAIN_DTYPES)
+@pytest.mark.parametrize("source", PLAIN_DTYPES)
+def test_conversion_of_neighbouring_elements(device, source, target):
+    """Of any start and number, nothing around them is written."""
+    lowest = (
+        -120 if source.is_signed and (target.is_signed or target == torch.uint8) else 0
+    )
+    host = (torch.rand(70_001, dtype=torch.float64) * (120 - lowest) + lowest).to(
+        source
+    )
+    there = host.to(device)
+    for start, count in ((0, 70_001), (1, 16), (3, 1), (5, 0), (7, 37), (2, 69_990)):
+        result = torch.full((count + 40,), 77, dtype=target).to(device)
+        result[20:-20].copy_(there[start : start + count])
+        expected = torch.full((count + 40,), 77, dtype=target)
+        expected[20:-20] = host[start : start + count].to(target)
+        assert torch.equal(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("source", [torch.float32, torch.float64])
+def test_conversion_of_large_floats_to_integers(device, source):
+    host = torch.tensor([3e9, 5.0, 2.0**31, 2.0**32 - 256, 0.0], dtype=source)
+    whole = host.repeat(29)
+    for target in (torch.uint32, torch.int64, torch.uint64):
+        assert torch.equal(whole.to(device).to(target).cpu(), whole.to(target))
+    whole = torch.cat([whole, -whole, torch.tensor([2.0**60, -(2.0**63)]).repeat(16)])
+    assert torch.equal(whole.to(device).long().cpu(), whole.long())
+
+
+# Results of 32 MiB and more are written past the caches.
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (torch.float32, torch.float64),
+        (torch.int64, torch.int64),
+        (torch.int16, torch.float32),
+        (torch.float32, torch.int32),
+        (torch.bool, torch.uint8),
+    ],
+)
+def test_conversions_larger_than_caches(device, source, target):
+    count = 2**25 // target.itemsize + 7
+    host = torch.randint(0, 2 if source == torch.bool else 100, (count + 3,)).to(source)
+    there = host.to(device)
+    for start in (0, 3):
+        result = torch.empty(count, dtype=target, device=device)
+        result.copy_(there[start : start + count])
+        assert torch.equal(result.cpu(), host[start : start + count].to(target))
+
+
 @pytest.mark.parametrize("target", [torch.int32, torch.uint8, torch.int64, torch.bool])
 def test_conversion_from_float_truncates(device, target):
     host = torch.tensor([0.0, 0.4, 0.9, 1.5, 2.999, 100.1])

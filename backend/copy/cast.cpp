@@ -1,0 +1,53 @@
+// Casts of elements that follow each other, on CPUs.
+#include "cast.h"
+
+#include "../../cpp/aten/launch.h"
+#include "../common/streamed.h"
+#include "kernel_sources.h"
+
+#include <algorithm>
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+
+bool cast_contiguous(at::TensorIteratorBase& iter) {
+  constexpr int64_t kMinChunk = 4096;
+  constexpr int64_t kMaxChunk = 65536;
+  const at::TensorBase& out = iter.tensor_base(0);
+  const auto is_plain = [](at::ScalarType dtype) {
+    return !at::isReducedFloatingType(dtype) && !at::isComplexType(dtype);
+  };
+  const at::ScalarType to = iter.dtype(0);
+  const at::ScalarType from = iter.dtype(1);
+  if (iter.numel() == 0 || !iter.is_contiguous() || !device_of(out).is_cpu() ||
+      !is_plain(to) || !is_plain(from)) {
+    return false;
+  }
+  const int64_t workers = int64_t{device_of(out).info().compute_units} * 4;
+  const int64_t chunk =
+      std::clamp((iter.numel() + workers - 1) / workers, kMinChunk, kMaxChunk) /
+      16 * 16;
+  // A line of the result at once.
+  const int64_t lanes = iter.element_size(0) == 8 ? 8 : 16;
+  launch(out,
+         sources::cast,
+         "cast",
+         {{"DTYPE", dtype_of(from)},
+          {"OUT_DTYPE", dtype_of(to)},
+          {"LANES", lanes},
+          {"FROM_BOOL", from == at::kBool},
+          {"TO_BOOL", to == at::kBool},
+          {"TRUNCATES", at::isFloatingType(from) && !at::isFloatingType(to)},
+          {"STREAM",
+           exceeds_caches(device_of(out),
+                          iter.numel() * int64_t(iter.element_size(0)))}},
+         range((iter.numel() + chunk - 1) / chunk, 1),
+         arg_at(iter.data_ptr(0), to),
+         arg_at(iter.data_ptr(1), from),
+         static_cast<uint64_t>(iter.numel()),
+         static_cast<uint64_t>(chunk));
+  return true;
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,13 @@
+// Casts of elements that follow each other, on CPUs.
+#pragma once
+
+#include <ATen/TensorIterator.h>
+
+namespace torch_opencl::ops {
+
+// Converts the iterator's input to its output and returns true, where both are
+// contiguous on a CPU and neither has half the width of a float: those are the
+// pointwise engine's, which computes them in float32.
+bool cast_contiguous(at::TensorIteratorBase& iter);
+
+}  // namespace torch_opencl::ops
