@@ -4,28 +4,7 @@
 
 #include "batch_norm.clh"
 #include "batch_norm_sums.clh"
-
-// Of forward sums, which read it twice: the nearest cache holds it.
-#define CHUNK 8192
-
-// A work-item takes `tile` channels.
-#define FOR_EACH_CHANNEL(c)                               \
-  const int first_channel = (int)get_global_id(0) * tile; \
-  for (int c = first_channel; c < min(first_channel + tile, rows.row_size); ++c)
-
-// Elements that a vector would cross the run's end with are single, so that
-// `STORE`d may be what is loaded.
-#define TRANSFORM(result, VALUES, VALUE)                              \
-  {                                                                   \
-    const index_t whole = length / LANES * LANES;                     \
-    for (index_t i = 0; i < whole; i += LANES) {                      \
-      const lanes_t value = VALUES;                                   \
-      stream_whole_lanes((result) + i, value);                        \
-    }                                                                 \
-    for (index_t i = whole; i < length; ++i) STORE(result, i, VALUE); \
-  }
-#define VALUES_AT(p) CONCAT(load_lanes_, DTYPE)((p) + i)
-#define VALUE_AT(p) LOAD(p, i)
+#include "batch_norm_kept.clh"
 
 // Channel `c` of the input, which begins at `x`.
 #define TRANSFORM_CHANNEL(mean, inverse)                                               \
@@ -62,13 +41,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
     CONST_TENSOR(param_t, bias)) {
   FOR_EACH_CHANNEL(c) {
     const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
-    compute_t count = 0;
-    moments_t moments = {0, 0};
-    for (index_t first = 0; first < pixels; first += CHUNK) {
-      const index_t last = min(first + CHUNK, pixels);
-      const moments_t more = moments_of(&rows, x, first, last);
-      count = join_moments(&moments, count, more, (compute_t)(last - first));
-    }
+    const moments_t moments = moments_of_channel(&rows, x, pixels);
     const compute_t inverse = inverse_deviation_of(moments, pixels, epsilon);
     POINTER(batch_mean)[c] = moments.mean;
     POINTER(inverse_deviation)[c] = inverse;

@@ -1,6 +1,7 @@
 // The launches of batch normalisation.
 #include "batch_norm.h"
 #include "batch_norm_problem.h"
+#include "params.h"
 
 #include <ATen/ops/empty.h>
 
@@ -18,39 +19,8 @@ Tensor workspace(const Tensor& input, at::IntArrayRef sizes) {
                    input.options().dtype(compute_type(input.scalar_type())));
 }
 
-// A number as the kernels' compute_t.
-template <class Launch>
-void with_compute_type(const Tensor& input, const Launch& launch) {
-  if (input.scalar_type() == at::kDouble) {
-    launch(double());
-  } else {
-    launch(float());
-  }
-}
-
-// That of the first defined one.
-template <class... Tensors>
-at::ScalarType param_type(const Tensor& first, const Tensors&... others) {
-  if constexpr (sizeof...(others) > 0) {
-    return first.defined() ? first.scalar_type() : param_type(others...);
-  } else {
-    return first.scalar_type();
-  }
-}
-
-bool all_of_type(at::ScalarType type, std::initializer_list<Tensor> params) {
-  return std::all_of(params.begin(), params.end(), [&](const Tensor& param) {
-    return !param.defined() || param.scalar_type() == type;
-  });
-}
-
 int64_t stride_of(const Tensor& tensor) {
   return tensor.defined() ? tensor.stride(0) : 0;
-}
-
-Tensor packed(const Tensor& param) {
-  return param.defined() ? param.contiguous()  // copy: one number a channel
-                         : param;
 }
 
 }  // namespace
@@ -118,7 +88,8 @@ Statistics batch_norm_training(const Tensor& input,
                               workspace(input, {problem.channels()})};
   with_compute_type(input, [&](auto number) {
     using Number = decltype(number);
-    problem.launch_channels("batch_norm_channels",
+    problem.launch_channels(sources::batch_norm_channels,
+                            "batch_norm_channels",
                             type,
                             static_cast<Number>(epsilon),
                             static_cast<Number>(momentum),
@@ -185,7 +156,8 @@ void batch_norm_evaluation(const Tensor& input,
   const Tensor packed_weight = packed(weight);
   const Tensor packed_bias = packed(bias);
   with_compute_type(input, [&](auto number) {
-    problem.launch_channels("batch_norm_channels_running",
+    problem.launch_channels(sources::batch_norm_channels,
+                            "batch_norm_channels_running",
                             type,
                             static_cast<decltype(number)>(epsilon),
                             stride_of(running_mean),
@@ -267,7 +239,8 @@ void batch_norm_training_gradients(const Tensor& grad_output,
     const Problem problem({grad_input, input, grad_output});
     if (problem.is_by_kept_channels()) {
       const Tensor packed_weight = packed(weight);
-      problem.launch_channels("batch_norm_channels_backward",
+      problem.launch_channels(sources::batch_norm_channels,
+                              "batch_norm_channels_backward",
                               param_type(weight, grad_weight, grad_bias, input),
                               arg(grad_input),
                               arg(grad_weight),

@@ -74,7 +74,8 @@ class Problem {
 
   // Launches over channels. `arguments` follow the tile.
   template <class... Arguments>
-  void launch_channels(const char* kernel_name,
+  void launch_channels(const KernelSource& source,
+                       const char* kernel_name,
                        at::ScalarType param_type,
                        const Arguments&... arguments) const {
     const int64_t tile = std::clamp<int64_t>(
@@ -82,7 +83,7 @@ class Problem {
     with_index([&](auto index) {
       using Index = decltype(index);
       launch(input_,
-             sources::batch_norm_channels,
+             source,
              kernel_name,
              {{"DTYPE", dtype_of(input_)},
               {"PARAM_DTYPE", dtype_of(param_type)},

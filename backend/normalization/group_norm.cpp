@@ -1,9 +1,11 @@
-// Group normalisation through batch normalisation's kernels: a group's
+// Group normalisation: in one launch where a cache keeps a group
+// (group_norm.cl), else through batch normalisation's kernels, where a group's
 // statistics are those of a channel of the input viewed as [1, N * groups, *],
 // and its passes are those over [1, N * C, *].
 #include "batch_norm.h"
+#include "batch_norm_problem.h"
+#include "params.h"
 
-#include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
 
 #include <ATen/ops/empty.h>
@@ -22,6 +24,7 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
+using batch_norm::Problem;
 using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 
@@ -79,73 +82,80 @@ Outputs native_group_norm(const Tensor& self,
             at::zeros({batch, groups}, options),
             at::zeros({batch, groups}, options)};
   }
+  const Tensor weight = packed(weight_opt.value_or(Tensor()));
+  const Tensor bias = packed(bias_opt.value_or(Tensor()));
+  const Problem problem({sizes.by_group(out), sizes.by_group(input)});
+  const at::ScalarType type = param_type(weight, bias, input);
+  if (problem.is_by_kept_channels() && all_of_type(type, {weight, bias})) {
+    const Tensor mean = at::empty({batch, groups}, options);
+    const Tensor inverse_deviation = at::empty({batch, groups}, options);
+    with_compute_type(input, [&](auto number) {
+      problem.launch_channels(sources::group_norm,
+                              "group_norm",
+                              type,
+                              static_cast<decltype(number)>(epsilon),
+                              static_cast<int32_t>(groups),
+                              static_cast<int32_t>(sizes.group_channels()),
+                              arg(out),
+                              arg(mean),
+                              arg(inverse_deviation),
+                              arg(input),
+                              arg(weight),
+                              arg(bias));
+    });
+    return {out, mean, inverse_deviation};
+  }
   const Statistics statistics =
       batch_statistics(sizes.by_group(input), Tensor(), Tensor(), 0.0, epsilon);
-  const auto spread = [&](const OptionalTensor& param) {
-    return param.has_value() && param->defined() ? sizes.spread_batch(*param)
-                                                 : Tensor();
+  const auto spread = [&](const Tensor& param) {
+    return param.defined() ? sizes.spread_batch(param) : param;
   };
   batch_norm_transform(sizes.by_channel(input),
                        {sizes.spread_groups(statistics.mean),
                         sizes.spread_groups(statistics.inverse_deviation)},
-                       spread(weight_opt),
-                       spread(bias_opt),
+                       spread(weight),
+                       spread(bias),
                        sizes.by_channel(out));
   return {out,
           statistics.mean.view({batch, groups}),
           statistics.inverse_deviation.view({batch, groups})};
 }
 
-Outputs native_group_norm_backward(const Tensor& grad_output_,
-                                   const Tensor& self,
-                                   const Tensor& mean,
-                                   const Tensor& inverse_deviation,
-                                   const OptionalTensor& weight_opt,
-                                   int64_t batch,
-                                   int64_t channels,
-                                   int64_t pixels,
-                                   int64_t groups,
-                                   std::array<bool, 3> output_mask) {
-  check_floating("GroupNormBackwardKernelImpl", self);
-  const Sizes sizes{batch, channels, pixels, groups};
-  const Tensor weight = weight_opt.value_or(Tensor());
-  const Tensor input =
-      self.contiguous();  // copy: a group is one run only in this format
-  const Tensor grad_output = grad_output_.contiguous();  // copy: as above
-  Tensor grad_input = output_mask[0] ? at::empty_like(input) : Tensor();
-  const auto params = (weight.defined() ? weight : input).options();
-  if (sizes.empty()) {
-    const auto zeros = [&](bool wanted) {
-      return wanted ? at::zeros({channels}, params) : Tensor();
-    };
-    return {grad_input, zeros(output_mask[1]), zeros(output_mask[2])};
-  }
-  const Statistics by_channel{
-      sizes.spread_groups(in_compute_type(mean, input)),
-      sizes.spread_groups(in_compute_type(inverse_deviation, input))};
-  // Of each channel of each sample: the sum of grad_output, and of grad_output
+struct Gradients {
+  Tensor input;  // where it is wanted
+  // Of each channel of each image: the sum of grad_output, and of grad_output
   // times the normalised input.
-  const Tensor sums = at::empty_like(by_channel.mean);
-  const Tensor products = at::empty_like(by_channel.mean);
+  Tensor sums;
+  Tensor products;
+};
+
+void gradients_by_passes(const Sizes& sizes,
+                         const Tensor& grad_output,
+                         const Tensor& input,
+                         const Tensor& mean,
+                         const Tensor& inverse,
+                         const Tensor& weight,
+                         const Gradients& gradients) {
+  const Statistics by_channel{sizes.spread_groups(mean),
+                              sizes.spread_groups(inverse)};
   batch_norm_param_gradients(sizes.by_channel(grad_output),
                              sizes.by_channel(input),
                              by_channel,
                              Tensor(),
-                             products,
-                             sums);
-  if (output_mask[0]) {
-    Tensor weighted_sums = sums;
-    Tensor weighted_products = products;
+                             gradients.products,
+                             gradients.sums);
+  if (gradients.input.defined()) {
+    Tensor weighted_sums = gradients.sums;
+    Tensor weighted_products = gradients.products;
     Tensor weights;
     if (weight.defined()) {
       weights = sizes.spread_batch(weight);
       const Tensor numbers = in_compute_type(weights, input);
-      weighted_sums = at::mul(sums, numbers);
-      weighted_products = at::mul(products, numbers);
+      weighted_sums = at::mul(gradients.sums, numbers);
+      weighted_products = at::mul(gradients.products, numbers);
     }
-    const double count = static_cast<double>(sizes.group_channels() * pixels);
-    const Tensor inverse =
-        in_compute_type(inverse_deviation, input).reshape({batch, groups});
+    const double count =
+        static_cast<double>(sizes.group_channels() * sizes.pixels);
     const Tensor shifts =
         at::mul(sizes.sum_groups(weighted_sums).div_(count), inverse);
     const Tensor slopes = sizes.sum_groups(weighted_products)
@@ -158,15 +168,70 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
         by_channel,
         weights,
         {sizes.spread_groups(shifts), sizes.spread_groups(slopes)},
-        sizes.by_channel(grad_input));
+        sizes.by_channel(gradients.input));
+  }
+}
+
+Outputs native_group_norm_backward(const Tensor& grad_output_,
+                                   const Tensor& self,
+                                   const Tensor& mean_,
+                                   const Tensor& inverse_deviation,
+                                   const OptionalTensor& weight_opt,
+                                   int64_t batch,
+                                   int64_t channels,
+                                   int64_t pixels,
+                                   int64_t groups,
+                                   std::array<bool, 3> output_mask) {
+  check_floating("GroupNormBackwardKernelImpl", self);
+  const Sizes sizes{batch, channels, pixels, groups};
+  const Tensor weight = packed(weight_opt.value_or(Tensor()));
+  const Tensor input =
+      self.contiguous();  // copy: a group is one run only in this format
+  const Tensor grad_output = grad_output_.contiguous();  // copy: as above
+  Tensor grad_input = output_mask[0] ? at::empty_like(input) : Tensor();
+  const auto params = (weight.defined() ? weight : input).options();
+  if (sizes.empty()) {
+    const auto zeros = [&](bool wanted) {
+      return wanted ? at::zeros({channels}, params) : Tensor();
+    };
+    return {grad_input, zeros(output_mask[1]), zeros(output_mask[2])};
+  }
+  const Tensor mean = in_compute_type(mean_, input)
+                          .reshape({batch, groups})
+                          .contiguous();  // copy: a number a group
+  const Tensor inverse = in_compute_type(inverse_deviation, input)
+                             .reshape({batch, groups})
+                             .contiguous();  // copy: a number a group
+  const Tensor sums = at::empty({batch * channels}, mean.options());
+  const Gradients gradients{grad_input, sums, at::empty_like(sums)};
+  const Problem problem({sizes.by_group(input),
+                         sizes.by_group(input),
+                         sizes.by_group(grad_output)});
+  if (output_mask[0] && problem.is_by_kept_channels()) {
+    problem.launch_channels(sources::group_norm,
+                            "group_norm_backward",
+                            param_type(weight, input),
+                            static_cast<int32_t>(groups),
+                            static_cast<int32_t>(sizes.group_channels()),
+                            arg(grad_input),
+                            arg(gradients.sums),
+                            arg(gradients.products),
+                            arg(input),
+                            arg(grad_output),
+                            arg(mean),
+                            arg(inverse),
+                            arg(weight));
+  } else {
+    gradients_by_passes(
+        sizes, grad_output, input, mean, inverse, weight, gradients);
   }
   const auto over_batch = [&](bool wanted, const Tensor& values) {
     return wanted ? values.view({batch, channels}).sum(0).to(params.dtype())
                   : Tensor();
   };
   return {grad_input,
-          over_batch(output_mask[1], products),
-          over_batch(output_mask[2], sums)};
+          over_batch(output_mask[1], gradients.products),
+          over_batch(output_mask[2], gradients.sums)};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -317,6 +317,16 @@ def test_group_norm(device, groups, layout):
     check(lambda x: F.group_norm(x, groups), [x], device)
 
 
+def test_group_norm_of_large_groups(device):
+    """More than the nearest cache holds, and fewer than processors."""
+    for shape, groups in (((2, 6, 67, 71), 2), ((1, 6, 67, 71), 1)):
+        check(
+            lambda x, w, b, groups=groups: F.group_norm(x, groups, w, b),
+            [torch.randn(shape) + 3, torch.randn(6), torch.randn(6)],
+            device,
+        )
+
+
 def test_group_norm_of_single_pixels(device):
     check(
         lambda x, w, b: F.group_norm(x, 1, w, b),

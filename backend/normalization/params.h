@@ -1,0 +1,46 @@
+// The parameters of normalisations as their kernels take them.
+#pragma once
+
+#include "../../cpp/aten/launch.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace torch_opencl::ops {
+
+// Calls `launch` with a number of the kernels' compute_t.
+template <class Launch>
+void with_compute_type(const at::Tensor& input, const Launch& launch) {
+  if (input.scalar_type() == at::kDouble) {
+    launch(double());
+  } else {
+    launch(float());
+  }
+}
+
+// That of the first defined one.
+template <class... Tensors>
+at::ScalarType param_type(const at::Tensor& first, const Tensors&... others) {
+  if constexpr (sizeof...(others) > 0) {
+    return first.defined() ? first.scalar_type() : param_type(others...);
+  } else {
+    return first.scalar_type();
+  }
+}
+
+inline bool all_of_type(at::ScalarType type,
+                        std::initializer_list<at::Tensor> params) {
+  return std::all_of(
+      params.begin(), params.end(), [&](const at::Tensor& param) {
+        return !param.defined() || param.scalar_type() == type;
+      });
+}
+
+inline at::Tensor packed(const at::Tensor& param) {
+  return param.defined() ? param.contiguous()  // copy: one number a channel
+                         : param;
+}
+
+}  // namespace torch_opencl::ops
