@@ -52,25 +52,27 @@ void launch_sum(const Sum& s,
          static_cast<int32_t>(last));
 }
 
-// Of depthwise_3x3.cl. Narrow outputs run into rows that follow.
-bool is_3x3(const ConvolutionProblem& p, const Sum& s) {
-  const int64_t width = s.out.size(4);
+// What kernels of depthwise_3x3.cl take.
+bool has_3x3_rows(const ConvolutionProblem& p, const Sum& s) {
   return aten::device_of(s.out).is_cpu() && p.kernel == Spatial{1, 3, 3} &&
          s.padding == Vector2{1, 1} && p.dilation == Spatial{1, 1, 1} &&
-         s.up == Vector2{1, 1} && s.sources == 1 && s.source.stride(4) == 1 &&
-         s.out.stride(4) == 1 &&
+         s.sources == 1 && s.source.stride(4) == 1 && s.out.stride(4) == 1;
+}
+
+// Narrow outputs run into rows that follow.
+bool is_3x3(const ConvolutionProblem& p, const Sum& s) {
+  const int64_t width = s.out.size(4);
+  return has_3x3_rows(p, s) && s.up == Vector2{1, 1} &&
          (width >= kLanes || s.out.stride(3) == width) &&
          ((s.down == Vector2{1, 1} && s.source.size(4) == width) ||
           (s.down == Vector2{2, 2} && s.source.size(4) == 2 * width));
 }
 
-// The data gradient of stride 2, of the same file.
+// The data gradient of stride 2.
 bool is_3x3_spread(const ConvolutionProblem& p, const Sum& s) {
-  return aten::device_of(s.out).is_cpu() && p.kernel == Spatial{1, 3, 3} &&
-         s.padding == Vector2{1, 1} && p.dilation == Spatial{1, 1, 1} &&
-         s.up == Vector2{2, 2} && s.down == Vector2{1, 1} && s.sources == 1 &&
-         s.source.stride(4) == 1 && s.out.stride(4) == 1 &&
-         s.source.size(4) > kLanes && s.out.size(4) == 2 * s.source.size(4);
+  return has_3x3_rows(p, s) && s.up == Vector2{2, 2} &&
+         s.down == Vector2{1, 1} && s.source.size(4) > kLanes &&
+         s.out.size(4) == 2 * s.source.size(4);
 }
 
 void run_3x3(const Sum& s, const char* kernel) {

@@ -45,12 +45,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
     const compute_t inverse = inverse_deviation_of(moments, pixels, epsilon);
     POINTER(batch_mean)[c] = moments.mean;
     POINTER(inverse_deviation)[c] = inverse;
-    if (running_mean_memory)
-      update_running(
-          POINTER(running_mean) + c * running_mean_stride, momentum, moments.mean);
-    if (running_var_memory)
-      update_running(POINTER(running_var) + c * running_var_stride, momentum,
-                     unbiased_variance(moments, pixels));
+    UPDATE_RUNNING(c, moments, pixels)
 
     TRANSFORM_CHANNEL(moments.mean, inverse)
   }
