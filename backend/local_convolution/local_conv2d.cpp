@@ -164,10 +164,7 @@ class Plan {
       : is_cpu_(aten::device_of(on).is_cpu()),
         units_(aten::device_of(on).info().compute_units),
         left_(left >= 3 ? 4 : 1),
-        // Sixteen doubles are two registers, so half as many fit.
-        right_(right < 3                         ? 1
-               : on.scalar_type() == at::kDouble ? 2
-                                                 : 6),
+        right_(right < 3 ? 1 : most_right(on)),
         lefts_((left + left_ - 1) / left_),
         right_extent_(right) {}
 
@@ -209,6 +206,14 @@ class Plan {
   }
 
  private:
+  // On CPUs all accumulators and operands are in registers, of which sixteen
+  // doubles take two; with 6 a third of the accumulators are not.
+  static int64_t most_right(const Tensor& on) {
+    return on.scalar_type() == at::kDouble ? 2
+           : aten::device_of(on).is_cpu()  ? 4
+                                           : 6;
+  }
+
   bool is_cpu_;
   int64_t units_;
   int64_t left_;
