@@ -11,17 +11,29 @@ namespace torch_opencl::ops {
 
 using namespace torch_opencl::aten;
 
+namespace {
+
+// A dtype that is copied bit by bit.
+at::ScalarType bits_of(int64_t bytes) {
+  return bytes == 1   ? at::kByte
+         : bytes == 2 ? at::kShort
+         : bytes == 4 ? at::kInt
+                      : at::kLong;
+}
+
+}  // namespace
+
 bool cast_contiguous(at::TensorIteratorBase& iter) {
   constexpr int64_t kMinChunk = 4096;
   constexpr int64_t kMaxChunk = 65536;
   const at::TensorBase& out = iter.tensor_base(0);
-  const auto is_plain = [](at::ScalarType dtype) {
-    return !at::isReducedFloatingType(dtype) && !at::isComplexType(dtype);
-  };
-  const at::ScalarType to = iter.dtype(0);
-  const at::ScalarType from = iter.dtype(1);
+  at::ScalarType to = iter.dtype(0);
+  at::ScalarType from = iter.dtype(1);
+  if (to == from) {
+    to = from = bits_of(iter.element_size(0));
+  }
   if (iter.numel() == 0 || !iter.is_contiguous() || !device_of(out).is_cpu() ||
-      !is_plain(to) || !is_plain(from)) {
+      at::isReducedFloatingType(to) || at::isReducedFloatingType(from)) {
     return false;
   }
   const int64_t workers = int64_t{device_of(out).info().compute_units} * 4;

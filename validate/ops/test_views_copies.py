@@ -158,6 +158,7 @@ def test_conversion_of_large_floats_to_integers(device, source):
         (torch.int16, torch.float32),
         (torch.float32, torch.int32),
         (torch.bool, torch.uint8),
+        (torch.bfloat16, torch.bfloat16),
     ],
 )
 def test_conversions_larger_than_caches(device, source, target):
@@ -168,6 +169,15 @@ def test_conversions_larger_than_caches(device, source, target):
         result = torch.empty(count, dtype=target, device=device)
         result.copy_(there[start : start + count])
         assert torch.equal(result.cpu(), host[start : start + count].to(target))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_large_copies_keep_every_bit(device, dtype):
+    """Those of NaNs, too."""
+    bits = torch.randint(-(2**62), 2**62, (2**22 + 3,))
+    bits[::7] = 0x7FF0_0000_7C01_7F80
+    there = bits.to(device).view(dtype)
+    assert torch.equal(there.clone().view(torch.int64).cpu(), bits)
 
 
 @pytest.mark.parametrize("target", [torch.int32, torch.uint8, torch.int64, torch.bool])
