@@ -16,6 +16,8 @@
 #define STRIDE 0  // of windows along a dense width: 1, 2, or 0 for all others
 #endif
 
+#define AT_ONCE 2  // vectors of channels
+
 typedef struct {
   int batch;
   int channel;
@@ -79,11 +81,14 @@ inline line_t line_of(const geometry_t *g, index_t row) {
         body                                                          \
       }
 
-#define TAKE_BEST(loaded)                                  \
-  const lanes_t value = loaded;                            \
-  const where_t better = (value > best) | (value != value); \
-  best = select(best, value, better);                      \
-  where = select(where, (where_t)here, better);
+#define TAKE_BEST(best, where, loaded)                       \
+  {                                                          \
+    const lanes_t value = loaded;                            \
+    const where_t better = (value > best) | (value != value); \
+    best = select(best, value, better);                      \
+    where = select(where, (where_t)here, better);            \
+  }
+#define FOR_EACH_VECTOR(v) _Pragma("unroll") for (int v = 0; v < AT_ONCE; ++v)
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
     const geometry_t geometry,
@@ -105,18 +110,30 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
       const index_t y_at = width * g->pooled_strides[4];
       const index_t chosen_at = width * g->indices_strides[4];
       const int channels = line.end_channel - line.channel;
-      for (int c = 0; c < channels; c += LANES) {
+      int c = 0;
+      for (; dense && c + AT_ONCE * LANES <= channels; c += AT_ONCE * LANES) {
+        lanes_t best[AT_ONCE];
+        where_t where[AT_ONCE];
+        FOR_EACH_VECTOR(v) {
+          best[v] = (lanes_t)LOWEST;
+          where[v] = origin;
+        }
+        FOR_EACH_TAP(FOR_EACH_VECTOR(v) TAKE_BEST(
+            best[v],
+            where[v],
+            CONCAT(load_lanes_, DTYPE)(image + at + c + v * LANES)))
+        FOR_EACH_VECTOR(v) {
+          CONCAT(store_lanes_, DTYPE)(y + y_at + c + v * LANES, best[v]);
+          vstore16(convert_long16(where[v]), 0, chosen + chosen_at + c + v * LANES);
+        }
+      }
+      for (; c < channels; c += LANES) {
         const int count = min(LANES, channels - c);
         lanes_t best = (lanes_t)LOWEST;
         where_t where = origin;
-        if (dense && count == LANES) {
-          FOR_EACH_TAP(TAKE_BEST(CONCAT(load_lanes_, DTYPE)(image + at + c)))
-          CONCAT(store_lanes_, DTYPE)(y + y_at + c, best);
-          vstore16(convert_long16(where), 0, chosen + chosen_at + c);
-          continue;
-        }
         const index_t stride = g->image_strides[1];
-        FOR_EACH_TAP(TAKE_BEST(load_lanes(image, at + c * stride, stride, count)))
+        FOR_EACH_TAP(TAKE_BEST(
+            best, where, load_lanes(image, at + c * stride, stride, count)))
         store_lanes(
             y, y_at + c * g->pooled_strides[1], g->pooled_strides[1], count, best);
         store_indices(chosen,
