@@ -199,6 +199,10 @@ void launch_pool(const aten::KernelSource& source,
                                   image.strides[4] == 1 && window.stride[2] <= 2
                               ? window.stride[2]
                               : 0;
+  // Maxima of two columns are slower unrolled, on Intel's driver by a third.
+  const int64_t taps = window.kernel_size[2];
+  const bool unrolls = lane_stride != 0 && window.dilation[2] == 1 &&
+                       (taps == 3 || (taps == 2 && !tensors.indices.defined()));
   const auto with_index = [&](auto index) {
     using Index = decltype(index);
     Geometry<Index> geometry;
@@ -227,6 +231,7 @@ void launch_pool(const aten::KernelSource& source,
                   {"CHANNELS_LAST", channels_last},
                   {"BLOCK", block},
                   {"STRIDE", lane_stride},
+                  {"TAPS", unrolls ? taps : 0},
                   {"ADAPTIVE", window.adaptive},
                   {"COUNT_INCLUDE_PAD", count_include_pad},
                   {"INDEX64", sizeof(Index) == 8},

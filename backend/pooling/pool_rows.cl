@@ -15,6 +15,9 @@
 #ifndef STRIDE
 #define STRIDE 0  // of windows along a dense width: 1, 2, or 0 for all others
 #endif
+#ifndef TAPS
+#define TAPS 0  // of a window's row, side by side: 2, 3, or 0 for all others
+#endif
 
 #define AT_ONCE 2  // vectors of channels
 
@@ -233,9 +236,39 @@ inline lanes_t load_tap(const geometry_t *g,
   return vload16(0, lane);
 }
 
+// All of a row's TAPS by whole vectors, where the tensor has them.
+#if STRIDE && TAPS
+#define REACH ((LANES - 1) * STRIDE + TAPS)  // columns
+#define HAS_WHOLE_TAPS(at) ((at) >= 0 && (at) + REACH <= g->extent)
+#define LOAD_VECTOR(p) CONCAT(load_lanes_, DTYPE)(p)
+#if STRIDE == 1
+#define LOAD_TAPS(taps, p) \
+  _Pragma("unroll") for (int tap = 0; tap < TAPS; ++tap) taps[tap] = LOAD_VECTOR((p) + tap);
+#else
+#define LOAD_TAPS(taps, p)                                  \
+  {                                                         \
+    const lanes_t low = LOAD_VECTOR(p);                     \
+    const lanes_t high = LOAD_VECTOR((p) + LANES);          \
+    taps[0] = (lanes_t)(low.even, high.even);               \
+    taps[1] = (lanes_t)(low.odd, high.odd);                 \
+    if (TAPS == 3) {                                        \
+      const lanes_t next = LOAD_VECTOR((p) + 2);            \
+      const lanes_t last = LOAD_VECTOR((p) + LANES + 1);    \
+      taps[TAPS - 1] = (lanes_t)(next.even, last.odd);      \
+    }                                                       \
+  }
+#endif
+#else
+#define REACH 1
+#define HAS_WHOLE_TAPS(at) 0
+#define LOAD_TAPS(taps, p) taps[0] = 0;
+#endif
+#define LARGEST(a, b) ((a) > (b) ? (a) : (b))
+
 // Runs `body` for each tap of the windows of outputs [first, first + LANES *
-// groups), lines of the image outermost.
-#define FOR_EACH_TAP(outside, body)                                                     \
+// groups), lines of the image outermost, between `before` and `after` a line's of a
+// group.
+#define FOR_EACH_TAP(outside, before, body, after)                                      \
   for (int d = line.d_begin; d < line.d_end; d += g->dilation[0])                       \
     for (int h = line.h_begin; h < line.h_end; h += g->dilation[1]) {                   \
       const index_t at = line.image + pixel_offset(g->image_strides, d, h, 0);          \
@@ -243,12 +276,29 @@ inline lanes_t load_tap(const geometry_t *g,
       for (int i = 0; i < groups; ++i) {                                                \
         const int width = first + i * LANES;                                            \
         const int origin = width * g->stride[2] - g->padding[2];                        \
-        const int count = min(LANES, g->pooled[2] - width);                             \
-        for (int tap = 0; tap < g->kernel_size[2]; ++tap) {                             \
-          const int x = tap * g->dilation[2];                                           \
-          const lanes_t value = load_tap(g, self, at, origin + x, count, outside);      \
-          body                                                                          \
+        before                                                                          \
+        if (HAS_WHOLE_TAPS(at + origin)) {                                              \
+          lanes_t taps[LARGEST(TAPS, 1)];                                               \
+          LOAD_TAPS(taps, self + (at + origin))                                         \
+          if (origin < 0 || origin + REACH > g->image[2]) {                             \
+            const where_t column = (where_t)origin + RAMP * (where_t)STRIDE;            \
+            _Pragma("unroll") for (int tap = 0; tap < TAPS; ++tap) taps[tap] = select(  \
+                (lanes_t)outside, taps[tap],                                            \
+                (column >= (where_t)-tap) & (column < (where_t)(g->image[2] - tap)));   \
+          }                                                                             \
+          _Pragma("unroll") for (int x = 0; x < TAPS; ++x) {                            \
+            const lanes_t value = taps[x];                                              \
+            body                                                                        \
+          }                                                                             \
+        } else {                                                                        \
+          const int count = min(LANES, g->pooled[2] - width);                           \
+          for (int tap = 0; tap < g->kernel_size[2]; ++tap) {                           \
+            const int x = tap * g->dilation[2];                                         \
+            const lanes_t value = load_tap(g, self, at, origin + x, count, outside);    \
+            body                                                                        \
+          }                                                                             \
         }                                                                               \
+        after                                                                           \
       }                                                                                 \
     }
 
@@ -279,11 +329,15 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
                                 dilation * dilation;
         }
       }
-      FOR_EACH_TAP(LOWEST, {
-        const where_t better = (value > best[i]) | (value != value);
-        best[i] = select(best[i], value, better);
-        where[i] = select(where[i], (where_t)(position + x), better);
-      })
+      FOR_EACH_TAP(
+          LOWEST, lanes_t largest = best[i]; where_t place = where[i];
+          , {
+            const where_t better = (value > largest) | (value != value);
+            largest = select(largest, value, better);
+            place = select(place, (where_t)(position + x), better);
+          },
+          best[i] = largest;
+          where[i] = place;)
       for (int i = 0; i < groups; ++i) {
         const int width = first + i * LANES;
         const int origin = width * g->stride[2] - g->padding[2];
@@ -315,7 +369,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
       const int groups = min(GROUPS, (g->pooled[2] - first + LANES - 1) / LANES);
       lanes_t sum[GROUPS];
       for (int i = 0; i < groups; ++i) sum[i] = 0;
-      FOR_EACH_TAP(0, sum[i] += value;)
+      FOR_EACH_TAP(0, lanes_t total = sum[i];, total += value;, sum[i] = total;)
       for (int i = 0; i < groups; ++i) {
         const int width = first + i * LANES;
         const int count = min(LANES, g->pooled[2] - width);
