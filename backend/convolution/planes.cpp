@@ -21,6 +21,9 @@ constexpr int64_t kPlaneSlack = 16;
 constexpr int64_t kTile = 4;         // of planes_weight.cl
 constexpr int64_t kLineSize = 1024;  // and about the outputs it sums at once
 
+// They do not fill the panels and vectors of other solvers.
+constexpr int64_t kFewChannels = 16;
+
 // geometry_t of planes.cl.
 struct alignas(8) Geometry {
   Vector2 kernel_size;
@@ -200,13 +203,17 @@ bool supports_planes(const ConvolutionProblem& p,
 }
 
 // Elsewhere so many output channels share an image that reading it where it
-// lies, columns or Winograd's algorithm are faster.
+// lies, columns or Winograd's algorithm are faster. Images of halves are not
+// read where they lie.
 bool prefers_planes(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
-  if (p.groups > 1) {
+  if (p.groups > 1 || p.out_channels < kFewChannels) {
     return p.taps() > 1;
   }
   const bool is_small = p.channels < 32 && p.out_channels <= 32;
-  return p.taps() > 1 && !p.is_channels_last && (is_small || p.channels < 16);
+  return p.taps() > 1 &&
+         (p.is_channels_last
+              ? at::isReducedFloatingType(p.dtype) && p.channels < kFewChannels
+              : is_small || p.channels < kFewChannels);
 }
 
 void planes_forward(const ConvolutionProblem& p,
@@ -272,8 +279,12 @@ bool prefers_planes_weight(const ConvolutionProblem& p,
   if (p.groups > 1) {
     return p.taps() > 1 && p.pixels() > 64;
   }
-  return p.taps() > 1 && p.taps() <= 9 && !p.is_channels_last &&
-         p.channels <= 16 && p.out_channels <= 32;
+  const bool has_few_outputs = p.out_channels < kFewChannels;
+  return p.taps() > 1 && p.taps() <= 9 &&
+         (p.is_channels_last
+              ? at::isReducedFloatingType(p.dtype) && has_few_outputs
+              : has_few_outputs ||
+                    (p.channels <= kFewChannels && p.out_channels <= 32));
 }
 
 void planes_backward_weight(const ConvolutionProblem& p,
