@@ -1,4 +1,5 @@
 #include "kernel_sources.h"
+#include "params.h"
 
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
@@ -73,12 +74,6 @@ struct Problem {
   at::ScalarType param_type;
 };
 
-Tensor packed(const OptionalTensor& tensor) {
-  return tensor.has_value() && tensor->defined()
-             ? tensor->contiguous()  // copy: a row of numbers
-             : Tensor();
-}
-
 void check_param(const Tensor& input, const Tensor& param) {
   const at::ScalarType type = input.scalar_type();
   TORCH_CHECK(!param.defined() || param.scalar_type() == type ||
@@ -97,8 +92,8 @@ Outputs native_layer_norm(const Tensor& self,
                           const OptionalTensor& weight_opt,
                           const OptionalTensor& bias_opt,
                           double epsilon) {
-  const Tensor weight = packed(weight_opt);
-  const Tensor bias = packed(bias_opt);
+  const Tensor weight = packed(weight_opt.value_or(Tensor()));
+  const Tensor bias = packed(bias_opt.value_or(Tensor()));
   const auto [rows, size] = at::native::_check_layer_norm_inputs(
       self, normalized_shape, weight, bias);
   check_floating("LayerNormKernelImpl", self);
@@ -120,7 +115,7 @@ Outputs native_layer_norm(const Tensor& self,
   Tensor inverse_deviation = workspace(input, statistics_sizes);
   if (rows > 0 && size > 0) {
     const Problem problem(input, weight.defined() ? weight : bias, rows, size);
-    const auto launch_with = [&](auto number) {
+    with_compute_type(input, [&](auto number) {
       problem.launch_rows(input,
                           "layer_norm",
                           rows,
@@ -131,12 +126,7 @@ Outputs native_layer_norm(const Tensor& self,
                           arg(input),
                           arg(weight),
                           arg(bias));
-    };
-    if (input.scalar_type() == at::kDouble) {
-      launch_with(double());
-    } else {
-      launch_with(float());
-    }
+    });
   }
   return {out, mean, inverse_deviation};
 }
@@ -149,8 +139,8 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
                                    const OptionalTensor& weight_opt,
                                    const OptionalTensor& bias_opt,
                                    std::array<bool, 3> output_mask) {
-  const Tensor weight = packed(weight_opt);
-  const Tensor bias = packed(bias_opt);
+  const Tensor weight = packed(weight_opt.value_or(Tensor()));
+  const Tensor bias = packed(bias_opt.value_or(Tensor()));
   const auto [rows, size] = at::native::_check_layer_norm_inputs(
       self, normalized_shape, weight, bias);
   check_floating("LayerNormBackwardKernelImpl", self);

@@ -39,7 +39,7 @@ inline bool all_of_type(at::ScalarType type,
 }
 
 inline at::Tensor packed(const at::Tensor& param) {
-  return param.defined() ? param.contiguous()  // copy: one number a channel
+  return param.defined() ? param.contiguous()  // copy: a row of numbers
                          : param;
 }
 
