@@ -31,7 +31,15 @@ def optimizers(dtype: torch.dtype, models: list[str]) -> Iterator[Case]:
                 ]
                 for value in values:
                     value.grad = torch.full_like(value, 1e-3)
-                return kind(values, **options).step
+                optimizer = kind(values, **options)
+                other = torch.zeros((), device=device)
+
+                # Something comes between two steps: they are not to be joined.
+                def run() -> None:
+                    optimizer.step()
+                    other.zero_()
+
+                return run
 
             title = f"{name}, {model}, {count / 1e6:.1f} M in {len(shapes)}"
             moved = tensors * count * dtype.itemsize

@@ -1,6 +1,6 @@
-// _foreach_*: grouped launches where the lists are alike, else ATen's own loop
-// over the tensors.
-#include "grouped.h"
+// _foreach_*: chains of grouped launches where the lists are alike, else ATen's
+// own loop over the tensors.
+#include "chain.h"
 
 #include "../../cpp/aten/launch.h"
 
@@ -26,6 +26,8 @@
 #include <ATen/ops/_foreach_zero_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
+
+#include <cstring>
 
 namespace torch_opencl::ops {
 namespace {
@@ -92,23 +94,21 @@ bool is_fast(const Call& call) {
          aten::device_of(self[0]).info().has_fp64;
 }
 
+// "aten::_foreach_add_" -> "add"
+std::string short_name(const char* name) {
+  std::string result = std::string(name).substr(std::strlen("aten::_foreach_"));
+  if (result.back() == '_') {
+    result.pop_back();
+  }
+  return result;
+}
+
 bool run(const char* name,
          const char* expression,
          const Call& call,
          TensorList out) {
-  static constexpr const char* kLists[] = {"x", "y", "z"};
-  static constexpr const char* kNumbers[] = {"a", "b"};
-  std::vector<GroupedOperand> operands;
-  operands.push_back({"result", out, false, true});
-  for (size_t k = 0; k < call.lists.size(); ++k) {
-    operands.push_back({kLists[k], call.lists[k]});
-  }
-  std::vector<GroupedScalar> scalars;
-  for (size_t k = 0; k < call.scalars.size(); ++k) {
-    scalars.push_back({kNumbers[k], call.scalars[k]});
-  }
-  const std::string statement = std::string("    result = ") + expression;
-  return grouped(name, statement + ";\n", operands, scalars);
+  return run_foreach(
+      {short_name(name), expression, call.lists, out, call.scalars});
 }
 
 // The slow kernels are composite, so every key has them but ours.
@@ -124,7 +124,7 @@ struct Foreach<Op, void(A...)> {
   static void call(A... arguments) {
     Call call;
     (call.take(arguments), ...);
-    if (!is_fast(call) || !run(Op::name + 6, expression, call, call.lists[0])) {
+    if (!is_fast(call) || !run(Op::name, expression, call, call.lists[0])) {
       Op::redispatch(kSlow, arguments...);
     }
   }
@@ -142,7 +142,7 @@ struct Foreach<Op, std::vector<Tensor>(A...)> {
       for (const Tensor& tensor : call.lists[0]) {
         out.push_back(at::empty_like(tensor));
       }
-      if (run(Op::name + 6, expression, call, out)) {
+      if (run(Op::name, expression, call, out)) {
         return out;
       }
     }

@@ -1,6 +1,5 @@
 #include "grouped.h"
 
-#include "../../cpp/aten/launch.h"
 #include "../common/kernel_text.h"
 
 #include <cctype>
@@ -41,51 +40,54 @@ struct Batch {
 struct Shape {
   int tensors;  // at most, in a batch
   int operands;
-  int scalars;
+  int scalars;         // of each tensor
+  int shared_scalars;  // of all
   bool is_double;
 
+  size_t scalar_bytes() const { return is_double ? 8 : 4; }
+  int all_scalars() const { return shared_scalars + tensors * scalars; }
   size_t words() const { return (tensors + 1) + tensors + tensors * operands; }
 };
 
-Shape shape_of(int operands, int scalars, bool is_double) {
-  const int scalar_words = is_double ? 2 : 1;
-  const size_t fixed = kSlots * sizeof(cl_mem) + 4 * sizeof(uint32_t) + 8;
-  const size_t each =
-      sizeof(uint32_t) * (2 + operands + scalar_words * scalars);
-  return {static_cast<int>((kParameterBytes - fixed) / each),
-          operands,
-          scalars,
-          is_double};
+Shape shape_of(const GroupedLaunch& launch) {
+  Shape shape{};
+  shape.operands = static_cast<int>(launch.lists.size());
+  shape.is_double = launch.compute == DType::kFloat64;
+  for (const GroupedScalar& scalar : launch.scalars) {
+    ++(scalar.values.size() == 1 ? shape.shared_scalars : shape.scalars);
+  }
+  const size_t fixed = kSlots * sizeof(cl_mem) + 4 * sizeof(uint32_t) + 8 +
+                       shape.shared_scalars * shape.scalar_bytes();
+  const size_t each = sizeof(uint32_t) * (2 + shape.operands) +
+                      shape.scalar_bytes() * shape.scalars;
+  shape.tensors = static_cast<int>((kParameterBytes - fixed) / each);
+  return shape;
 }
 
 std::string number(int value) {
   return std::to_string(value);
 }
 
-std::string text_of(const std::string& statements,
-                    const std::vector<GroupedOperand>& operands,
-                    const std::vector<GroupedScalar>& scalars,
-                    const std::vector<DType>& dtypes,
+std::string text_of(const GroupedLaunch& launch,
                     const Shape& shape,
-                    DType compute,
                     int group,
                     int chunk) {
+  const std::vector<GroupedList>& operands = launch.lists;
   // Whoever writes a number that all share does so element by element.
   const bool shares = std::any_of(
-      operands.begin(), operands.end(), [](const GroupedOperand& operand) {
+      operands.begin(), operands.end(), [](const GroupedList& operand) {
         return operand.is_single && operand.is_written;
       });
   // Intel's compiler makes no vectors of a square root in a loop; plain
   // arithmetic it unrolls better by itself.
-  bool lanes = group == 1 && !shares && calls_function(statements);
-  for (size_t k = 0; k < operands.size(); ++k) {
-    lanes &= operands[k].is_single || has_lanes(dtypes[k]);
+  bool lanes = group == 1 && !shares && calls_function(launch.statements);
+  for (const GroupedList& operand : operands) {
+    lanes &= operand.is_single || has_lanes(operand.dtype);
   }
-  std::string text = preamble(compute, true, lanes);
+  std::string text = preamble(launch.compute, true, lanes);
   text += "typedef struct {\n";
-  if (shape.scalars > 0) {
-    text +=
-        "  compute_t scalar[" + number(shape.tensors * shape.scalars) + "];\n";
+  if (shape.all_scalars() > 0) {
+    text += "  compute_t scalar[" + number(shape.all_scalars()) + "];\n";
   }
   text += "  uint first_chunk[" + number(shape.tensors + 1) +
           "];\n  uint elements[" + number(shape.tensors) + "];\n  uint place[" +
@@ -104,7 +106,7 @@ std::string text_of(const std::string& statements,
   for (size_t k = 0; k < operands.size(); ++k) {
     const std::string name = operands[k].name;
     const std::string type =
-        "storage_" + std::string(runtime::dtype_name(dtypes[k]));
+        "storage_" + std::string(runtime::dtype_name(operands[k].dtype));
     text += "  place = table.place[t * " + number(shape.operands) + " + " +
             number(k) + "];\n  global " + type + " *" + name +
             "_at = (global " + type + " *)(";
@@ -116,12 +118,15 @@ std::string text_of(const std::string& statements,
             number((1 << kSlotShift) - 1) + ");\n";
     if (operands[k].is_single && operands[k].is_read) {
       text += "  const compute_t " + name + " = " +
-              load_text(dtypes[k], name + "_at", "0") + ";\n";
+              load_text(operands[k].dtype, name + "_at", "0") + ";\n";
     }
   }
-  for (size_t s = 0; s < scalars.size(); ++s) {
-    text += "  const compute_t " + std::string(scalars[s].name) +
-            " = table.scalar[t * " + number(shape.scalars) + " + " + number(s) +
+  int shared = 0, own = shape.shared_scalars;
+  for (const GroupedScalar& scalar : launch.scalars) {
+    text += "  const compute_t " + scalar.name + " = table.scalar[" +
+            (scalar.values.size() == 1
+                 ? number(shared++)
+                 : "t * " + number(shape.scalars) + " + " + number(own++)) +
             "];\n";
   }
   if (!shares && !lanes) {
@@ -137,21 +142,24 @@ std::string text_of(const std::string& statements,
     const std::string name = operands[k].name;
     text += "    value_t " + name;
     if (operands[k].is_read) {
-      text += " = " +
-              (lanes ? load_lanes_text(dtypes[k], name + "_at", "i", "width")
-                     : load_text(dtypes[k], name + "_at", "i"));
+      text +=
+          " = " + (lanes ? load_lanes_text(
+                               operands[k].dtype, name + "_at", "i", "width")
+                         : load_text(operands[k].dtype, name + "_at", "i"));
     }
     text += ";\n";
   }
-  text += statements;
+  text += launch.statements;
   for (size_t k = 0; k < operands.size(); ++k) {
     if (operands[k].is_written && !operands[k].is_single) {
       const std::string name = operands[k].name;
       const std::string at = name + "_at";
-      text += "    " +
-              (lanes ? store_lanes_text(dtypes[k], at, "i", "width", name)
-                     : store_text(dtypes[k], compute, at, "i", name)) +
-              ";\n";
+      text +=
+          "    " +
+          (lanes
+               ? store_lanes_text(operands[k].dtype, at, "i", "width", name)
+               : store_text(operands[k].dtype, launch.compute, at, "i", name)) +
+          ";\n";
     }
   }
   return text + "  }\n}\n";
@@ -159,26 +167,27 @@ std::string text_of(const std::string& statements,
 
 using Key = std::tuple<int, std::string, std::vector<DType>, DType>;
 
-runtime::Kernel& kernel_of(const char* name,
-                           const std::string& statements,
-                           const std::vector<GroupedOperand>& operands,
-                           const std::vector<GroupedScalar>& scalars,
-                           const std::vector<DType>& dtypes,
+runtime::Kernel& kernel_of(const GroupedLaunch& launch,
                            const Shape& shape,
-                           DType compute,
                            int group,
                            int chunk,
                            runtime::Device& device) {
   static std::shared_mutex mutex;
   static auto* kernels = new std::map<Key, runtime::Kernel*>();
   // In-place forms read what they write: the operands' use is part of the key.
-  std::string use = statements;
-  for (const GroupedOperand& operand : operands) {
+  std::string use = launch.statements;
+  std::vector<DType> dtypes;
+  for (const GroupedList& operand : launch.lists) {
     use += operand.name;
     use += static_cast<char>('0' + operand.is_read + 2 * operand.is_written +
                              4 * operand.is_single);
+    dtypes.push_back(operand.dtype);
   }
-  const Key key{device.index(), use, dtypes, compute};
+  for (const GroupedScalar& scalar : launch.scalars) {
+    use += scalar.name;
+    use += scalar.values.size() == 1 ? '1' : 'n';
+  }
+  const Key key{device.index(), use, dtypes, launch.compute};
   {
     const std::shared_lock lock(mutex);
     const auto found = kernels->find(key);
@@ -186,11 +195,10 @@ runtime::Kernel& kernel_of(const char* name,
       return *found->second;
     }
   }
-  runtime::Kernel& kernel = device.programs().get_generated(
-      std::string("foreach_") + name,
-      text_of(
-          statements, operands, scalars, dtypes, shape, compute, group, chunk),
-      "grouped");
+  runtime::Kernel& kernel =
+      device.programs().get_generated("foreach_" + launch.name,
+                                      text_of(launch, shape, group, chunk),
+                                      "grouped");
   const std::unique_lock lock(mutex);
   kernels->emplace(key, &kernel);
   return kernel;
@@ -199,10 +207,9 @@ runtime::Kernel& kernel_of(const char* name,
 // The table as the kernel's struct lays it out: scalars first, for they may be
 // doubles.
 std::vector<unsigned char> bytes_of(const Batch& batch, const Shape& shape) {
-  const size_t scalar_size = shape.is_double ? 8 : 4;
-  const size_t scalars = shape.tensors * shape.scalars * scalar_size;
+  const size_t scalars = shape.all_scalars() * shape.scalar_bytes();
   size_t size = scalars + shape.words() * sizeof(uint32_t);
-  if (shape.is_double && shape.scalars > 0) {
+  if (shape.is_double && scalars > 0) {
     size = (size + 7) / 8 * 8;
   }
   std::vector<unsigned char> bytes(size);
@@ -226,73 +233,86 @@ std::vector<unsigned char> bytes_of(const Batch& batch, const Shape& shape) {
   return bytes;
 }
 
-// The operands' places for tensor `t`; empty where one cannot be named.
-std::vector<uint32_t> places_of(const std::vector<GroupedOperand>& operands,
+// The lists' places for tensor `t` as the table has them.
+std::vector<uint32_t> places_of(const std::vector<GroupedList>& lists,
                                 size_t t,
                                 std::vector<cl_mem>& slots) {
   std::vector<uint32_t> places;
-  for (const GroupedOperand& operand : operands) {
-    const BufferView view = arg(operand.tensors[t]);
+  for (const GroupedList& list : lists) {
+    const BufferView& view = list.places[t];
     const auto slot = std::find(slots.begin(), slots.end(), view.memory);
+    const auto index = static_cast<uint32_t>(slot - slots.begin());
     if (slot == slots.end()) {
       slots.push_back(view.memory);
     }
-    const auto index = static_cast<uint32_t>(
-        std::find(slots.begin(), slots.end(), view.memory) - slots.begin());
     places.push_back(index << kSlotShift | static_cast<uint32_t>(view.offset));
   }
   return places;
 }
 
-bool can_be_named(const std::vector<GroupedOperand>& operands, size_t count) {
-  for (const GroupedOperand& operand : operands) {
-    for (size_t t = 0; t < count; ++t) {
-      const Tensor& tensor = operand.tensors[t];
-      if (tensor.numel() > 0 && (arg(tensor).offset >= (1u << kSlotShift) ||
-                                 !fits_int32(tensor.numel()))) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
 }  // namespace
+
+std::optional<BufferView> place_of(const Tensor& tensor) {
+  const BufferView view = arg(tensor);
+  if (tensor.numel() > 0 &&
+      (view.offset >= (1u << kSlotShift) || !fits_int32(tensor.numel()))) {
+    return std::nullopt;
+  }
+  return view;
+}
 
 bool grouped(const char* name,
              const std::string& statements,
              const std::vector<GroupedOperand>& operands,
              const std::vector<GroupedScalar>& scalars) {
   const at::TensorList first = operands.front().tensors;
-  const size_t count = first.size();
-  if (!can_be_named(operands, count)) {
-    return false;
+  GroupedLaunch launch{name,
+                       statements,
+                       dtype_of(compute_type(first[0].scalar_type())),
+                       {},
+                       {},
+                       scalars};
+  for (const Tensor& tensor : first) {
+    launch.elements.push_back(tensor.numel());
   }
-  const DType compute = dtype_of(compute_type(first[0].scalar_type()));
-  std::vector<DType> dtypes;
   for (const GroupedOperand& operand : operands) {
-    dtypes.push_back(dtype_of(operand.tensors[0]));
+    GroupedList list{operand.name,
+                     {},
+                     dtype_of(operand.tensors[0]),
+                     operand.is_read,
+                     operand.is_written,
+                     operand.is_single};
+    for (const Tensor& tensor : operand.tensors) {
+      const std::optional<BufferView> place = place_of(tensor);
+      if (!place.has_value()) {
+        return false;
+      }
+      list.places.push_back(*place);
+    }
+    launch.lists.push_back(std::move(list));
   }
-  const Shape shape = shape_of(static_cast<int>(operands.size()),
-                               static_cast<int>(scalars.size()),
-                               compute == DType::kFloat64);
   runtime::Queue& queue = queue_of(first[0]);
-  const bool is_cpu = aten::device_of(first[0]).is_cpu();
+  queue.enqueue_deferred();
+  launch_grouped(queue, launch);
+  return true;
+}
+
+void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch) {
+  const Shape shape = shape_of(launch);
+  const bool is_cpu = queue.device().is_cpu();
   // On CPUs one work-item a chunk: each gets its own copy of the table, which
   // would make the addresses of a vector of work-items look unrelated.
   const int group = is_cpu ? 1 : 64;
   const int chunk = is_cpu ? 8192 : 2048;
-  runtime::Kernel& kernel = kernel_of(name,
-                                      statements,
-                                      operands,
-                                      scalars,
-                                      dtypes,
-                                      shape,
-                                      compute,
-                                      group,
-                                      chunk,
-                                      queue.device());
-  Batch batch;
+  runtime::Kernel& kernel =
+      kernel_of(launch, shape, group, chunk, queue.device());
+  std::vector<double> shared;
+  for (const GroupedScalar& scalar : launch.scalars) {
+    if (scalar.values.size() == 1) {
+      shared.push_back(scalar.values[0]);
+    }
+  }
+  Batch batch{.scalars = shared};
   const auto flush = [&] {
     if (batch.elements.empty()) {
       return;
@@ -308,21 +328,22 @@ bool grouped(const char* name,
                                 : batch.slots[0];
       runtime::bind_bytes(kernel.handle, index, &memory, sizeof(memory));
     }
-    queue.launch(kernel, range(chunks * group, group));
-    batch = Batch();
+    queue.launch_deferred(kernel, range(chunks * group, group));
+    batch = Batch{.scalars = shared};
   };
-  for (size_t t = 0; t < count; ++t) {
-    const int64_t elements = first[t].numel();
+  for (size_t t = 0; t < launch.elements.size(); ++t) {
+    const int64_t elements = launch.elements[t];
     if (elements == 0) {
       continue;
     }
     std::vector<cl_mem> slots = batch.slots;
-    std::vector<uint32_t> places = places_of(operands, t, slots);
+    std::vector<uint32_t> places = places_of(launch.lists, t, slots);
     if (slots.size() > kSlots ||
         batch.elements.size() == static_cast<size_t>(shape.tensors)) {
       flush();
       slots.clear();
-      places = places_of(operands, t, slots);
+      places = places_of(launch.lists, t, slots);
+      TORCH_INTERNAL_ASSERT(slots.size() <= kSlots);
     }
     batch.slots = std::move(slots);
     batch.places.insert(batch.places.end(), places.begin(), places.end());
@@ -330,13 +351,13 @@ bool grouped(const char* name,
     batch.first_chunk.push_back(
         batch.first_chunk.back() +
         static_cast<uint32_t>((elements + chunk - 1) / chunk));
-    for (const GroupedScalar& scalar : scalars) {
-      batch.scalars.push_back(scalar.values.size() == 1 ? scalar.values[0]
-                                                        : scalar.values[t]);
+    for (const GroupedScalar& scalar : launch.scalars) {
+      if (scalar.values.size() > 1) {
+        batch.scalars.push_back(scalar.values[t]);
+      }
     }
   }
   flush();
-  return true;
 }
 
 }  // namespace torch_opencl::ops

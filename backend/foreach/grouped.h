@@ -2,6 +2,8 @@
 // tensor of several lists.
 #pragma once
 
+#include "../../cpp/aten/launch.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <string>
@@ -22,7 +24,7 @@ struct GroupedOperand {
 };
 
 struct GroupedScalar {
-  const char* name;
+  std::string name;
   std::vector<double> values;  // one for all tensors, or one a tensor
 };
 
@@ -34,5 +36,29 @@ bool grouped(const char* name,
              const std::string& statements,
              const std::vector<GroupedOperand>& operands,
              const std::vector<GroupedScalar>& scalars);
+
+// The same by places in memory.
+struct GroupedList {
+  std::string name;
+  std::vector<aten::BufferView> places;
+  aten::DType dtype;
+  bool is_read = true;
+  bool is_written = false;
+  bool is_single = false;
+};
+
+struct GroupedLaunch {
+  std::string name;
+  std::string statements;
+  aten::DType compute;
+  std::vector<int64_t> elements;  // of each tensor
+  std::vector<GroupedList> lists;
+  std::vector<GroupedScalar> scalars;
+};
+
+// A tensor's place; none where it lies too far into its buffer.
+std::optional<aten::BufferView> place_of(const at::Tensor& tensor);
+// Not behind what is deferred: that is the caller's business.
+void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch);
 
 }  // namespace torch_opencl::ops

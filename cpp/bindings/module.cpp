@@ -192,7 +192,9 @@ py::dict wait_stats() {
 
 // Kernels launched on the current stream.
 int64_t launch_count(int device_index) {
-  return device::current_queue(device_index).launch_count();
+  runtime::Queue& queue = device::current_queue(device_index);
+  queue.enqueue_deferred();
+  return queue.launch_count();
 }
 
 // Times of what was enqueued since _start_profiling; the caller has waited.

@@ -126,9 +126,9 @@ void launch_raw(int device_index,
 
 // (cl_context, cl_command_queue) of the current stream.
 std::pair<intptr_t, intptr_t> queue_handles(int device_index) {
-  const runtime::Queue& queue = device::current_queue(device_index);
+  runtime::Queue& queue = device::current_queue(device_index);
   return {reinterpret_cast<intptr_t>(queue.device().context()),
-          reinterpret_cast<intptr_t>(queue.handle())};
+          reinterpret_cast<intptr_t>(queue.share())};
 }
 
 // (cl_mem, byte offset) of a tensor, for a library that may write to it.

@@ -90,7 +90,7 @@ c10::Stream GuardImpl::exchangeStream(c10::Stream stream) const {
 }
 
 void* GuardImpl::getStreamNativeHandle(const c10::Stream stream) const {
-  return queue_of(stream).handle();
+  return queue_of(stream).share();
 }
 
 bool GuardImpl::queryStream(const c10::Stream& stream) const {

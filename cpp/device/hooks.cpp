@@ -9,6 +9,7 @@
 #include "stream.h"
 
 #include "../runtime/caching_allocator.h"
+#include "../runtime/queue.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceType.h>
@@ -80,6 +81,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
                               size_t new_bytes) const override {
     TORCH_CHECK(storage.resizable(),
                 "Trying to resize storage that is not resizable");
+    // It knows the memory by its place.
+    runtime::enqueue_deferred(storage.device().index());
     const DeviceGuard guard(storage.device());
     c10::DataPtr resized = allocator()->allocate(new_bytes);
     allocator()->copy_data(resized.mutable_get(),

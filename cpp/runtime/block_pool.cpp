@@ -143,9 +143,7 @@ Block* BlockPool::create_segment(uint64_t bytes,
   }
   try {
     // Drivers that allocate at the first use would fail later, in some kernel.
-    static constexpr uint32_t first_use = 0;
-    queue(device_.index(), stream_id)
-        .write(memory, 0, &first_use, sizeof(first_use), false);
+    queue(device_.index(), stream_id).touch(memory);
     auto* block = new Block;
     block->segment = map_segment(device_.index(), memory, bytes);
     block->address = block->segment->address;
@@ -253,7 +251,7 @@ Block* BlockPool::allocate(uint64_t bytes, int64_t stream_id) {
     // Queued commands may still hold the buffers that are given back here, so
     // the memory is only free once the device has come to rest.
     ++statistics.alloc_retries;
-    synchronize_device(device_.index());
+    synchronize_enqueued(device_.index());
     process_events(/*wait=*/true);
     block = take_free(block_bytes, is_small, stream_id);
   }
@@ -288,7 +286,7 @@ void BlockPool::free(Block* block) {
   block->state = BlockState::kPending;
   for (const int64_t stream_id : block->other_streams) {
     try {
-      Event event = queue(device_.index(), stream_id).record();
+      Event event = queue(device_.index(), stream_id).record_enqueued();
       events_[stream_id].emplace_back(std::move(event), block);
       ++block->unfinished_events;
     } catch (const OpenCLError& error) {

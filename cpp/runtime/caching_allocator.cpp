@@ -3,6 +3,7 @@
 #include "block_pool.h"
 #include "error.h"
 #include "forms.h"
+#include "queue.h"
 
 #include <algorithm>
 #include <array>
@@ -40,9 +41,19 @@ CachingAllocator::CachingAllocator(Device& device)
 
 CachingAllocator::~CachingAllocator() = default;
 
+namespace {
+
+// What deferred work and forms keep alive; true where there was any.
+bool give_back_memory(int device_index) {
+  const bool had_deferred = enqueue_deferred(device_index);
+  return forget_all_forms(device_index) || had_deferred;
+}
+
+}  // namespace
+
 void* CachingAllocator::allocate(size_t bytes, int64_t stream_id) {
   Block* block = impl_->allocate(bytes, stream_id);
-  if (block == nullptr && forget_all_forms(impl_->device.index())) {
+  if (block == nullptr && give_back_memory(impl_->device.index())) {
     block = impl_->allocate(bytes, stream_id);
   }
   if (block == nullptr) {
@@ -69,13 +80,14 @@ void CachingAllocator::record_stream(void* address, int64_t stream_id) {
 }
 
 void CachingAllocator::empty_cache() {
-  forget_all_forms(impl_->device.index());
+  give_back_memory(impl_->device.index());
   const std::lock_guard lock(impl_->mutex);
   impl_->pool.process_events(/*wait=*/true);
   impl_->pool.release_free_segments();
 }
 
 AllocatorStatistics CachingAllocator::statistics() const {
+  enqueue_deferred(impl_->device.index());
   const std::lock_guard lock(impl_->mutex);
   return impl_->pool.statistics;
 }
@@ -123,6 +135,7 @@ void CachingAllocator::reset_accumulated_statistics() {
 }
 
 std::vector<SegmentSnapshot> CachingAllocator::snapshot() const {
+  enqueue_deferred(impl_->device.index());
   const std::lock_guard lock(impl_->mutex);
   return impl_->pool.snapshot();
 }

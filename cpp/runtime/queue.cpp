@@ -115,7 +115,7 @@ void Queue::bound_pending() {
   if (pending_[1] && !pending_[1].query()) {
     pending_[1].synchronize();
   }
-  pending_[1] = record();
+  pending_[1] = record_enqueued();
 }
 
 template <class Call>
@@ -137,6 +137,11 @@ void Queue::enqueue(const char* function,
 }
 
 void Queue::launch(Kernel& kernel, const NDRange& range) {
+  enqueue_deferred();
+  launch_deferred(kernel, range);
+}
+
+void Queue::launch_deferred(Kernel& kernel, const NDRange& range) {
   for (uint32_t d = 0; d < range.dimensions; ++d) {
     if (range.global[d] == 0) {
       return;
@@ -173,8 +178,25 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
                  range.global[2]);
   }
   if (settings.sync) [[unlikely]] {
-    synchronize();
+    synchronize_enqueued();
   }
+}
+
+void Queue::touch(cl_mem memory) {
+  static constexpr cl_uint first_use = 0;
+  enqueue("clEnqueueWriteBuffer",
+          {.bytes = sizeof(first_use)},
+          [&](cl_event* event) {
+            return api().clEnqueueWriteBuffer(handle_,
+                                              memory,
+                                              CL_FALSE,
+                                              0,
+                                              sizeof(first_use),
+                                              &first_use,
+                                              0,
+                                              nullptr,
+                                              event);
+          });
 }
 
 void Queue::copy(cl_mem source,
@@ -186,6 +208,7 @@ void Queue::copy(cl_mem source,
       (source == destination && source_offset == destination_offset)) {
     return;
   }
+  enqueue_deferred();
   enqueue("clEnqueueCopyBuffer", {.bytes = bytes}, [&](cl_event* event) {
     const EnqueueTimer timer;
     return api().clEnqueueCopyBuffer(handle_,
@@ -208,6 +231,7 @@ void Queue::fill(cl_mem memory,
   if (memory == nullptr || bytes == 0) {
     return;
   }
+  enqueue_deferred();
   enqueue("clEnqueueFillBuffer", {.bytes = bytes}, [&](cl_event* event) {
     const EnqueueTimer timer;
     return api().clEnqueueFillBuffer(handle_,
@@ -228,6 +252,7 @@ void Queue::read(
     return;
   }
   waits.transfers += blocking ? 1 : 0;
+  enqueue_deferred();
   enqueue("clEnqueueReadBuffer", {.bytes = bytes}, [&](cl_event* event) {
     return api().clEnqueueReadBuffer(handle_,
                                      memory,
@@ -250,6 +275,7 @@ void Queue::write(cl_mem memory,
     return;
   }
   waits.transfers += blocking ? 1 : 0;
+  enqueue_deferred();
   enqueue("clEnqueueWriteBuffer", {.bytes = bytes}, [&](cl_event* event) {
     return api().clEnqueueWriteBuffer(handle_,
                                       memory,
@@ -284,6 +310,7 @@ void Queue::write_taken(cl_mem memory,
 
 void* Queue::map(cl_mem memory, size_t bytes, cl_int& code) {
   ++waits.transfers;
+  enqueue_deferred();
   return api().clEnqueueMapBuffer(handle_,
                                   memory,
                                   CL_TRUE,
@@ -297,10 +324,11 @@ void* Queue::map(cl_mem memory, size_t bytes, cl_int& code) {
 }
 
 Event Queue::record() {
-  return enqueue_marker();
+  enqueue_deferred();
+  return record_enqueued();
 }
 
-Event Queue::enqueue_marker() {
+Event Queue::record_enqueued() {
   cl_event event = nullptr;
   const cl_int code =
       api().clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event);
@@ -317,6 +345,7 @@ void Queue::wait(const Event& event) {
   if (!event) {
     return;
   }
+  enqueue_deferred();
   const cl_event handle = event.handle();
   const cl_int code =
       api().clEnqueueBarrierWithWaitList(handle_, 1, &handle, nullptr);
@@ -327,13 +356,14 @@ void Queue::wait(const Event& event) {
 }
 
 bool Queue::query() {
+  enqueue_deferred();
   const int64_t count = enqueue_count_.load();
   if (finished_count_.load() == count) {
     return true;
   }
   const std::lock_guard lock(query_mutex_);
   if (query_count_ != count) {
-    query_marker_ = enqueue_marker();
+    query_marker_ = record_enqueued();
     query_count_ = count;
   }
   return query_marker_.query();
@@ -347,6 +377,11 @@ void Queue::flush() {
 }
 
 void Queue::synchronize() {
+  enqueue_deferred();
+  synchronize_enqueued();
+}
+
+void Queue::synchronize_enqueued() {
   ++waits.finishes;
   const int64_t count = enqueue_count_.load();
   const cl_int code = api().clFinish(handle_);
@@ -393,13 +428,35 @@ Queue& queue(int device_index, int64_t stream_id) {
   return *slot.load();
 }
 
-void synchronize_device(int device_index) {
+namespace {
+
+template <class Do>
+void for_each_queue(int device_index, const Do& call) {
   device(device_index);
   for (std::atomic<Queue*>& slot : queues().table[device_index]) {
     if (Queue* created = slot.load(std::memory_order_acquire)) {
-      created->synchronize();
+      call(*created);
     }
   }
+}
+
+}  // namespace
+
+void synchronize_device(int device_index) {
+  for_each_queue(device_index, [](Queue& queue) { queue.synchronize(); });
+}
+
+void synchronize_enqueued(int device_index) {
+  for_each_queue(device_index,
+                 [](Queue& queue) { queue.synchronize_enqueued(); });
+}
+
+bool enqueue_deferred(int device_index) {
+  bool had_any = false;
+  for_each_queue(device_index, [&had_any](Queue& queue) {
+    had_any |= queue.enqueue_deferred();
+  });
+  return had_any;
 }
 
 }  // namespace torch_opencl::runtime

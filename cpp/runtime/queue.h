@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -57,6 +58,16 @@ class Event {
   cl_event handle_ = nullptr;
 };
 
+class Queue;
+
+// Work that waits for more of its kind, so that both are one launch.
+class Deferred {
+ public:
+  virtual ~Deferred() = default;
+  // By launch_deferred() only.
+  virtual void enqueue(Queue& queue) = 0;
+};
+
 class Queue {
  public:
   Queue(Device& device, int64_t stream_id);
@@ -66,11 +77,27 @@ class Queue {
   Device& device() const { return device_; }
   int64_t stream_id() const { return stream_id_; }
   cl_command_queue handle() const { return handle_; }
+  // The handle for others, who enqueue without telling: nothing is deferred
+  // from now on.
+  cl_command_queue share();
 
   // The only clEnqueueNDRangeKernel of the project; the caller holds
   // kernel.mutex and has set the arguments.
   void launch(Kernel& kernel, const NDRange& range);
 
+  // Deferred work is enqueued ahead of every later command, marker and wait.
+  // `add` is called with what waits already, or null, and returns null where
+  // that has taken more, else what is to wait instead.
+  using Add = std::function<std::unique_ptr<Deferred>(Deferred*)>;
+  bool can_defer() const;
+  void defer(const Add& add);
+  // Frees what the deferred work kept alive, so not to be called with a lock
+  // on the allocator. True where there was any.
+  bool enqueue_deferred();
+  void launch_deferred(Kernel& kernel, const NDRange& range);
+
+  // The first use of new memory, ahead of what is deferred.
+  void touch(cl_mem memory);
   // Byte offsets. A null memory or zero bytes is a no-op.
   void copy(cl_mem source,
             size_t source_offset,
@@ -98,13 +125,16 @@ class Queue {
   // Waits; returns null with the error in `code`.
   void* map(cl_mem memory, size_t bytes, cl_int& code);
 
-  Event record();                 // a marker after everything enqueued so far
+  Event record();  // a marker after everything so far
+  // The same, but for what is deferred, which keeps its own memory.
+  Event record_enqueued();
   void wait(const Event& event);  // later commands wait for the event
   bool query();                   // true when everything has completed
   void flush();
   // Waits; a failed command surfaces here with the names of the kernels
   // launched last.
   void synchronize();
+  void synchronize_enqueued();  // but for what is deferred
 
   // Kernels enqueued since creation.
   int64_t launch_count() const { return launch_count_.load(); }
@@ -114,7 +144,6 @@ class Queue {
   // command's event.
   template <class Call>
   void enqueue(const char* function, CommandTime command, const Call& call);
-  Event enqueue_marker();
   [[noreturn]] void throw_failed(int code, const char* call);
 
   Device& device_;
@@ -133,6 +162,12 @@ class Queue {
   void bound_pending();
   std::mutex pending_mutex_;
   std::array<Event, 2> pending_;
+  // Held while deferred work is enqueued, so that other threads' commands come
+  // after it.
+  std::mutex deferred_mutex_;
+  std::unique_ptr<Deferred> deferred_;
+  std::atomic<bool> has_deferred_{false};
+  std::atomic<bool> is_shared_{false};
   // Ring of the kernels launched last, for the error text.
   std::array<std::atomic<const char*>, 8> recent_{};
 };
@@ -142,5 +177,7 @@ constexpr int64_t kStreamsPerPool = 32;
 Queue& queue(int device_index, int64_t stream_id);
 // Every queue created so far on the device.
 void synchronize_device(int device_index);
+void synchronize_enqueued(int device_index);
+bool enqueue_deferred(int device_index);  // true where there was any
 
 }  // namespace torch_opencl::runtime

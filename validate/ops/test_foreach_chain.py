@@ -1,0 +1,192 @@
+"""Calls of _foreach_ ops in a row wait for each other and become one launch."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+_SHAPES = [(3, 5), (7,), (), (0,), (300, 70), (2, 3, 4)]
+
+
+def _lists(device, count: int, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(3)
+    return [
+        [torch.rand(s, generator=generator).to(dtype).to(device) for s in _SHAPES]
+        for _ in range(count)
+    ]
+
+
+def _check(mine, expected, **tolerance) -> None:
+    for a, b in zip(mine, expected, strict=True):
+        torch.testing.assert_close(a.cpu(), b, **tolerance)
+
+
+def _adam(params, grads, first, second) -> None:
+    torch._foreach_lerp_(first, grads, 0.1)
+    torch._foreach_mul_(second, 0.99)
+    torch._foreach_addcmul_(second, grads, grads, 0.01)
+    denominators = torch._foreach_sqrt(second)
+    torch._foreach_div_(denominators, [1.0 + 0.1 * i for i in range(len(params))])
+    torch._foreach_add_(denominators, 1e-8)
+    torch._foreach_addcdiv_(params, first, denominators, -0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_chain_computes_what_its_calls_do(device, dtype):
+    mine, expected = _lists(device, 4, dtype), _lists("cpu", 4, dtype)
+    for lists in (mine, expected):
+        for _ in range(3):
+            _adam(*lists)
+            lists[0][0].add_(1)
+    # torch's CPU does not round to bfloat16 between a product and its sum.
+    tolerance = {"rtol": 0, "atol": 0.05} if dtype == torch.bfloat16 else {}
+    for a, b in zip(mine, expected, strict=True):
+        _check(a, b, **tolerance)
+
+
+def test_results_that_are_kept_are_written(device):
+    (x, y), (a, b) = _lists(device, 2), _lists("cpu", 2)
+    roots = torch._foreach_sqrt(x)
+    torch._foreach_mul_(roots, y)
+    sums = torch._foreach_add(roots, 1.0)
+    expected_roots = torch._foreach_mul(torch._foreach_sqrt(a), b)
+    _check(sums, torch._foreach_add(expected_roots, 1.0))
+    _check(roots, expected_roots)
+
+
+def test_views_of_results_are_written(device):
+    x = [torch.full((4, 5), 4.0, device=device)]
+    view = torch._foreach_sqrt(x)[0][1:, 2]
+    torch._foreach_add_(x, 1.0)
+    assert view.tolist() == [2.0] * 3
+    assert x[0].eq(5).all()
+
+
+def test_many_calls(device):
+    (x, y), (a, b) = _lists(device, 2), _lists("cpu", 2)
+    for lists in ((x, y), (a, b)):
+        for i in range(50):
+            torch._foreach_add_(lists[0], lists[1], alpha=0.1 * i)
+            torch._foreach_mul_(lists[1], 0.9)
+    _check(x, a)
+    _check(y, b)
+
+
+def test_many_lists(device):
+    mine, expected = _lists(device, 20), _lists("cpu", 20)
+    for lists in (mine, expected):
+        for i in range(19):
+            torch._foreach_add_(lists[i + 1], lists[i])
+    _check(mine[19], expected[19])
+
+
+def test_other_lists_and_dtypes_between(device):
+    results = []
+    for place in (device, "cpu"):
+        (x, y), (half,) = _lists(place, 2), _lists(place, 1, torch.float16)
+        torch._foreach_add_(x, 1.0)
+        torch._foreach_mul_(x[:3], 2.0)
+        torch._foreach_mul_(half, 2.0)
+        torch._foreach_add_(x, y)
+        torch._foreach_copy_(y, x)
+        torch._foreach_zero_(x[1:])
+        torch._foreach_add_(half, 1.0)
+        results.append([*x, *y, *half])
+    _check(*results)
+
+
+def test_lists_that_share_memory(device):
+    results = []
+    for place in (device, "cpu"):
+        # one tensor at two places of two lists
+        a, b, c, d = (torch.arange(1000.0, device=place) + i for i in range(4))
+        torch._foreach_mul_([a, b], 2.0)
+        torch._foreach_add_([c, d], [b, a])
+        torch._foreach_sub_([a, b], [d, c])
+        # at one place, of lists that are not the same
+        torch._foreach_add_([a, b], 1.0)
+        torch._foreach_mul_([a, c], 3.0)
+        # parts
+        whole = torch.arange(100_000.0, device=place)
+        torch._foreach_add_([whole[:-7]], 1.0)
+        torch._foreach_mul_([whole[7:]], 3.0)
+        results.append([a, b, c, d, whole])
+    _check(*results)
+
+
+def test_transposed_views_of_the_same_memory(device):
+    results = []
+    for place in (device, "cpu"):
+        x = torch.arange(12.0, device=place).reshape(3, 4)
+        y = torch.arange(12.0, device=place).reshape(4, 3)
+        torch._foreach_mul_([x], 2.0)
+        torch._foreach_add_([x.t()], [y.t().contiguous().t()])
+        results.append([x])
+    _check(*results)
+
+
+def test_nothing_is_lost_to_what_comes_next(device):
+    def deferred(value: int) -> list[torch.Tensor]:
+        x = [torch.full((1000,), float(value), device=device)]
+        torch._foreach_add_(x, 1.0)
+        return x
+
+    assert deferred(1)[0].sum().item() == 2000
+    assert deferred(2)[0][3].item() == 3
+    assert deferred(3)[0].clone().tolist() == [4] * 1000
+    (x,) = deferred(4)
+    torch.opencl.synchronize(device)
+    assert x.cpu().eq(5).all()
+    (x,) = deferred(5)
+    event = torch.opencl.Event()
+    event.record(torch.opencl.current_stream(device))
+    event.synchronize()
+    assert event.query()
+    with torch.opencl.stream(torch.opencl.Stream(device)) as _:
+        torch.opencl.current_stream(device).wait_event(event)
+        assert (x + 0).eq(6).all()
+    (x,) = deferred(6)
+    x.untyped_storage().resize_(8000)
+    assert x.cpu().eq(7).all()
+    (x,) = deferred(7)
+    host = torch.zeros(1000)
+    host.copy_(x)
+    assert host.eq(8).all()
+
+
+def test_memory_is_not_kept(device):
+    x = [torch.ones(1_000_000, device=device)]
+    torch.opencl.synchronize(device)
+    before = torch.opencl.memory_allocated(device)
+    grads = torch._foreach_mul(x, 2.0)
+    torch._foreach_add_(x, grads)
+    grads[0].untyped_storage().resize_(0)
+    del grads
+    assert torch.opencl.memory_allocated(device) == before
+    torch._foreach_add_(x, torch._foreach_mul(x, 2.0))
+    torch.opencl.empty_cache()
+    assert torch.opencl.memory_allocated(device) == before
+    assert x[0].eq(9).all()
+
+
+def test_threads(device):
+    failures = []
+
+    def work(seed: int) -> None:
+        x = [torch.full((500,), float(seed), device=device) for _ in range(3)]
+        for i in range(50):
+            torch._foreach_add_(x, 1.0)
+            doubled = torch._foreach_mul(x, 2.0)
+            torch._foreach_add_(doubled, 1.0)
+            total = sum(t.sum().item() for t in doubled)
+            if total != 1500 * (2 * (seed + i + 1) + 1):
+                failures.append((seed, i, total))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures

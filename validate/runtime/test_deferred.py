@@ -1,0 +1,89 @@
+"""What waits in a queue for more of its kind, counted in launches.
+
+In processes of their own: queues that were shared with pyopencl defer nothing."""
+
+from __future__ import annotations
+
+import pytest
+from script import run_script
+
+_COUNT = """
+def launches(function):
+    before = torch_opencl._C._launch_count(torch.device(DEVICE).index)
+    function()
+    return torch_opencl._C._launch_count(torch.device(DEVICE).index) - before
+"""
+
+
+def _run(code: str, device, **environment: str) -> None:
+    run_script(_COUNT + code, device, **environment)
+
+
+def test_a_step_of_an_optimizer_is_one_launch(device):
+    _run(
+        """
+for kind, options in (
+    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}),
+    (torch.optim.Adam, {}),
+    (torch.optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
+    (torch.optim.AdamW, {}),
+    (torch.optim.RMSprop, {"momentum": 0.9}),
+    (torch.optim.Adagrad, {}),
+):
+    values = [torch.ones(n, device=DEVICE, requires_grad=True) for n in (3, 500, 1)]
+    for value in values:
+        value.grad = torch.ones_like(value)
+    optimizer = kind(values, **options)
+    optimizer.step()
+    torch.opencl.synchronize()
+    assert launches(optimizer.step) == 1, kind
+""",
+        device,
+    )
+
+
+def test_low_precision_is_rounded_after_every_call(device):
+    _run(
+        """
+x = [torch.ones(100, device=DEVICE, dtype=torch.bfloat16)]
+def calls():
+    torch._foreach_add_(x, 1.0)
+    torch._foreach_mul_(x, 2.0)
+assert launches(calls) == 2
+""",
+        device,
+    )
+
+
+def test_synchronous_launches_do_not_wait(device):
+    _run(
+        """
+x = [torch.ones(100, device=DEVICE)]
+def calls():
+    torch._foreach_add_(x, 1.0)
+    torch._foreach_mul_(x, 2.0)
+assert launches(calls) == 2
+""",
+        device,
+        TORCH_OPENCL_SYNC="1",
+    )
+
+
+def test_a_queue_that_others_know_defers_nothing(device):
+    pytest.importorskip("pyopencl")
+    _run(
+        """
+x = torch.ones(100, device=DEVICE)
+def calls():
+    torch._foreach_add_([x], 1.0)
+    torch._foreach_mul_([x], 3.0)
+assert launches(calls) == 1
+calls()
+array = torch_opencl.to_pyopencl(x)
+assert launches(calls) == 2
+calls()
+# on the same queue, which pyopencl enqueues to by itself
+assert (array.get() == 201).all(), array.get()[0]
+""",
+        device,
+    )
