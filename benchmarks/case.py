@@ -17,7 +17,7 @@ class Case:
     ``flops`` counts a multiplication with an addition as two, ``moved`` the
     bytes of every operand once: what the op cannot do without, whatever an
     implementation moves besides. ``uses`` says which networks have the layer,
-    and how often.
+    and how often. ``eighth`` is the same with an eighth of the data.
     """
 
     family: str
@@ -26,6 +26,7 @@ class Case:
     flops: float = 0
     moved: float = 0
     uses: str = ""
+    eighth: Case | None = None
 
     @property
     def is_dense(self) -> bool:

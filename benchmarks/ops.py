@@ -3,6 +3,7 @@
     python benchmarks/ops.py --family gemm --devices opencl:0 cpu
     python benchmarks/ops.py --family convolution --filter "resnet50.*3x3|fwd 3x"
     python benchmarks/ops.py --family pointwise norm --dtype float16 --json ops.json
+    python benchmarks/ops.py --family reduction softmax --from-cache
     python benchmarks/ops.py --list --filter "dgrad.*channels_last"
 
 GFLOP/s count the operations of the definition, so an algorithm that needs
@@ -10,7 +11,9 @@ fewer can pass the peak; GB/s count every operand once, so what stays in caches
 can pass the bandwidth. "of roof" is that rate over the device's own: the FMA peak
 that roofs.py finds, or the bandwidth of copy_ on 64 MiB in the same turns, whichever
 the op meets first; memory's speed changes within a run. A ratio is above 1 where
-the device is faster than the last of --devices.
+the device is faster than the last of --devices. "from cache" is the time a byte takes
+on an eighth of the data over what it takes on the whole: near 1, an op does not wait
+for memory.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import re
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import dense_cases
 import measure
@@ -58,6 +61,7 @@ class Result:
     seconds: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     of_roof: dict[str, float] = field(default_factory=dict)
+    from_cache: dict[str, float] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
     def rate(self, device: str) -> float:
@@ -100,6 +104,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=16, help="of these layers")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument(
+        "--from-cache",
+        action="store_true",
+        help="also an eighth of the data, of what memory bounds but optimizers",
+    )
+    parser.add_argument(
         "--seconds", type=float, default=1, help="of measuring a case, all devices"
     )
     parser.add_argument("--sort", choices=SORTS, default="ratio")
@@ -111,6 +120,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def cases_of(options: argparse.Namespace) -> list[Case]:
+    """With --from-cache, cases have their eighth."""
     dtype = measure.DTYPES[options.dtype]
     found: list[Case] = []
     if set(options.family) & set(DENSE_FAMILIES):
@@ -121,7 +131,14 @@ def cases_of(options: argparse.Namespace) -> list[Case]:
         found += dense_cases.convolutions(dtype, layers)
     for family, make in MEMORY_FAMILIES.items():
         if family in options.family:
-            found += make(dtype, 8 if options.quick else 1)
+            cases = list(make(dtype, 8 if options.quick else 1))
+            if options.from_cache:
+                scale = 64 if options.quick else 8
+                cases = [
+                    replace(case, eighth=eighth)
+                    for case, eighth in zip(cases, make(dtype, scale), strict=True)
+                ]
+            found += cases
     if "optimizer" in options.family:
         found += optimizer_cases.optimizers(dtype, options.models)
     pattern = re.compile(options.filter)
@@ -143,6 +160,7 @@ def measure_case(
 ) -> Result:
     result = Result(case.family, case.name, case.uses, case.flops, case.moved)
     functions = {}
+    places = {}
     for device in options.devices:
         progress(device)
         try:
@@ -152,16 +170,24 @@ def measure_case(
             functions[device] = function
         except (RuntimeError, NotImplementedError) as error:
             result.errors[device] = str(error).splitlines()[0]
-    copies = {f"copy on {device}": copying(device) for device in functions}
+            continue
+        functions[f"copy on {device}"] = copying(device)
+        if case.eighth is not None:
+            functions[f"an eighth on {device}"] = case.eighth.make(device)
+        places |= {name: device for name in functions if name not in places}
     times = measure.interleave(
-        functions | copies,
-        seconds=options.seconds,
-        places={name: name.removeprefix("copy on ") for name in functions | copies},
-        progress=progress,
+        functions, seconds=options.seconds, places=places, progress=progress
     )
     reference = options.devices[-1]
-    for device in functions:
+    for device in set(places.values()):
         result.seconds[device] = statistics.median(times[device])
+        if case.eighth is not None:
+            result.from_cache[device] = statistics.median(
+                (small / case.eighth.moved) / (whole / case.moved)
+                for small, whole in zip(
+                    times[f"an eighth on {device}"], times[device], strict=True
+                )
+            )
         peak = roofs[device].flops
         if peak or not case.flops:
             result.of_roof[device] = statistics.median(
@@ -186,6 +212,7 @@ def short(value: float) -> str:
 
 def table_of(results: list[Result], devices: list[str], unit: str) -> Table:
     reference = devices[-1]
+    has_eighths = any(result.from_cache for result in results)
     table = Table()
     table.add_column("family")
     table.add_column("case", overflow="fold")
@@ -195,6 +222,8 @@ def table_of(results: list[Result], devices: list[str], unit: str) -> Table:
         table.add_column(f"{device}\nms", justify="right")
         table.add_column(unit, justify="right")
         table.add_column("of\nroof", justify="right")
+        if has_eighths:
+            table.add_column("from\ncache", justify="right")
         if device != reference:
             table.add_column(f"{reference} /\n{device}", justify="right")
     for result in results:
@@ -209,6 +238,9 @@ def table_of(results: list[Result], devices: list[str], unit: str) -> Table:
                 cells.append("" if share is None else f"{share:.0%}")
             else:
                 cells += ["failed", "", ""]
+            if has_eighths:
+                share = result.from_cache.get(device)
+                cells.append("" if share is None else f"{share:.2f}")
             if device != reference:
                 value = result.ratios.get(device)
                 cells.append("" if value is None else colored(value))
