@@ -9,7 +9,9 @@
 #include "layouts.clh"
 #include "fetch.clh"
 
-#define ROWS 64  // of dimension 0: neighbouring lines of the result
+#ifndef ROWS
+#define ROWS 64  // of dimension 0: neighbouring elements of the result's lines
+#endif
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_transposed(
     const problem_t problem, TENSOR(out_t, out), CONST_TENSOR(storage_t, self)) {

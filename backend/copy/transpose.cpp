@@ -14,8 +14,17 @@ using namespace torch_opencl::aten;
 
 constexpr int kRank = 8;
 constexpr int kLanes = 16;
-constexpr int64_t kRows = 64;
-constexpr int kChunk = 256;
+// What a work-item copies.
+struct Tile {
+  int64_t rows;
+  int chunk;
+};
+constexpr Tile kTile{64, 256};
+// Lines that lie a multiple of this apart share few places of the nearest
+// cache: from memory, half as many at a time leave fetched ones there until
+// they are used.
+constexpr int64_t kCrowdedBytes = 1024;
+constexpr Tile kCrowdedTile{32, 1024};
 
 // problem_t of transpose.cl.
 struct Problem {
@@ -141,10 +150,13 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
       std::min(walk.size(0), walk.size(dense)) < kLanes) {
     return false;
   }
-  const Problem problem = walk.problem(0, dense, kChunk);
+  const int64_t pitch = int64_t{walk.stride(1, 0)} * iter.element_size(1);
+  const Tile tile =
+      streams(iter) && pitch % kCrowdedBytes == 0 ? kCrowdedTile : kTile;
+  const Problem problem = walk.problem(0, dense, tile.chunk);
   const int64_t squares = int64_t{problem.sizes[0]} * problem.sizes[1];
-  const int64_t items = (problem.sizes[0] + kRows - 1) / kRows *
-                        ((problem.sizes[1] + kChunk - 1) / kChunk) *
+  const int64_t items = (problem.sizes[0] + tile.rows - 1) / tile.rows *
+                        ((problem.sizes[1] + tile.chunk - 1) / tile.chunk) *
                         (iter.numel() / squares);
   launch(out,
          sources::transpose,
@@ -152,6 +164,7 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
          {{"DTYPE", dtype_of(iter.dtype(1))},
           {"OUT_DTYPE", dtype_of(iter.dtype(0))},
           {"LANES", kLanes},
+          {"ROWS", tile.rows},
           {"STREAM", streams(iter)}},
          range(items, 1),
          problem,

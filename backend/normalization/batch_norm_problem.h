@@ -31,10 +31,11 @@ inline constexpr int64_t kMostChunksGpu = 512;
 // transforms.
 inline constexpr int64_t kChannelsOfLine = 512;
 inline constexpr int64_t kElementsOfLines = 16384;
-// Of batch_norm_channels.cl: the most that a work-item reads of a channel, and
-// pixels that pay for its start.
+// Of batch_norm_channels.cl: the most that a work-item reads of a channel,
+// pixels that pay for its start and stay in its cache, and the most channels.
 inline constexpr int64_t kChannelBytes = int64_t{2} << 20;
-inline constexpr int64_t kChannelTilePixels = 16384;
+inline constexpr int64_t kChannelTilePixels = 24576;
+inline constexpr int64_t kMostChannels = 64;
 
 // A tensor as channels by pixels, and how its work is split.
 class Problem {
@@ -72,14 +73,24 @@ class Problem {
     return is_by_channels() && bytes <= kChannelBytes;
   }
 
+  // Channels of a work-item, where nothing of them is read twice.
+  int64_t channels_tile() const {
+    return std::min(kMostChannels, ceil_div(channels(), 8 * units()));
+  }
+
+  // Where a cache keeps them.
+  int64_t kept_channels_tile() const {
+    return std::clamp<int64_t>(
+        kChannelTilePixels / pixels(), 1, channels_tile());
+  }
+
   // Launches over channels. `arguments` follow the tile.
   template <class... Arguments>
   void launch_channels(const KernelSource& source,
                        const char* kernel_name,
                        at::ScalarType param_type,
+                       int64_t tile,
                        const Arguments&... arguments) const {
-    const int64_t tile = std::clamp<int64_t>(
-        kChannelTilePixels / pixels(), 1, ceil_div(channels(), 8 * units()));
     with_index([&](auto index) {
       using Index = decltype(index);
       launch(input_,
@@ -90,6 +101,7 @@ class Problem {
               {"LANES", kLanes},
               {"DENSE", true},
               {"STREAM", streams()},
+              {"TILE", kMostChannels},
               {"INDEX64", sizeof(Index) == 8},
               {"WG_SIZE", 1}},
              range(ceil_div(channels(), tile), 1),

@@ -98,7 +98,7 @@ SPECIAL = (
 
 ACTIVATION = (
     Pointwise("sigmoid.out", "sigmoid(self)", lanewise=True),
-    Pointwise("silu.out", "self / (1 + exp(-self))", opinfo=_FUNCTIONAL + "silu", lanewise=True),
+    Pointwise("silu.out", "silu(self)", opinfo=_FUNCTIONAL + "silu", lanewise=True),
     Pointwise("mish.out", "mish(self)", opinfo=_FUNCTIONAL + "mish", lanewise=True),
     Pointwise("gelu.out", "approximate != 0 ? gelu_tanh(self) : gelu_none(self)", opinfo=_FUNCTIONAL + "gelu", lanewise=True),
     Pointwise("elu.out", "elu(self, alpha, scale, input_scale)", opinfo=_FUNCTIONAL + "elu", lanewise=True),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../../cpp/aten/launch.h"
+#include "../common/streamed.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
@@ -199,10 +200,14 @@ void launch_pool(const aten::KernelSource& source,
                                   image.strides[4] == 1 && window.stride[2] <= 2
                               ? window.stride[2]
                               : 0;
-  // Maxima of two columns are slower unrolled, on Intel's driver by a third.
   const int64_t taps = window.kernel_size[2];
-  const bool unrolls = lane_stride != 0 && window.dilation[2] == 1 &&
-                       (taps == 3 || (taps == 2 && !tensors.indices.defined()));
+  const bool unrolls =
+      lane_stride != 0 && window.dilation[2] == 1 && (taps == 2 || taps == 3);
+  // Indices are twice as large as the maxima beside them, and read much later.
+  const bool streams =
+      tensors.indices.defined() && !tensors.writes_image &&
+      exceeds_caches(device,
+                     tensors.pooled.nbytes() + tensors.indices.nbytes());
   const auto with_index = [&](auto index) {
     using Index = decltype(index);
     Geometry<Index> geometry;
@@ -232,6 +237,7 @@ void launch_pool(const aten::KernelSource& source,
                   {"BLOCK", block},
                   {"STRIDE", lane_stride},
                   {"TAPS", unrolls ? taps : 0},
+                  {"STREAM", streams},
                   {"ADAPTIVE", window.adaptive},
                   {"COUNT_INCLUDE_PAD", count_include_pad},
                   {"INDEX64", sizeof(Index) == 8},

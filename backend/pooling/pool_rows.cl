@@ -11,6 +11,7 @@
 #include "window.clh"
 #include "average.clh"
 #include "positions.clh"
+#include "fetch.clh"
 
 #ifndef STRIDE
 #define STRIDE 0  // of windows along a dense width: 1, 2, or 0 for all others
@@ -191,8 +192,10 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
 #else
 
 // Groups of LANES outputs that are made together: all of them read a line of the
-// image before the next line is looked at, as prefetchers like it.
+// image before the next line is looked at, as prefetchers like it. The last group of
+// a line makes some outputs of the one before again rather than fewer.
 #define GROUPS 8
+#define GROUP_WIDTH(i) min(first + (i) * LANES, max(g->pooled[2] - LANES, 0))
 #define RAMP ((where_t)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
 
 #define lanes_of_float32 convert_float16
@@ -274,7 +277,7 @@ inline lanes_t load_tap(const geometry_t *g,
       const index_t at = line.image + pixel_offset(g->image_strides, d, h, 0);          \
       const index_t position = plane_position(g, d, h, 0);                              \
       for (int i = 0; i < groups; ++i) {                                                \
-        const int width = first + i * LANES;                                            \
+        const int width = GROUP_WIDTH(i);                                               \
         const int origin = width * g->stride[2] - g->padding[2];                        \
         before                                                                          \
         if (HAS_WHOLE_TAPS(at + origin)) {                                              \
@@ -302,6 +305,8 @@ inline lanes_t load_tap(const geometry_t *g,
       }                                                                                 \
     }
 
+#include "whole_windows.clh"
+
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
     const geometry_t geometry,
     TENSOR(storage_t, out),
@@ -312,6 +317,12 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
     const line_t line = line_of(g, row);
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
     global long *chosen = POINTER(indices) + LINE_OFFSET(g->indices_strides);
+    const index_t window =
+        line.image + pixel_offset(g->image_strides, line.d_begin, line.h_begin, 0);
+    if (HAS_WHOLE_WINDOWS(window)) {
+      MAX_OF_WHOLE_WINDOWS(window)
+      continue;
+    }
     for (int first = 0; first < g->pooled[2]; first += GROUPS * LANES) {
       const int groups = min(GROUPS, (g->pooled[2] - first + LANES - 1) / LANES);
       lanes_t best[GROUPS];
@@ -319,7 +330,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
       for (int i = 0; i < groups; ++i) {
         best[i] = (lanes_t)LOWEST;
         where[i] = (where_t)plane_position(g, line.d_begin, line.h_begin, 0);
-        const int origin = (first + i * LANES) * g->stride[2] - g->padding[2];
+        const int origin = GROUP_WIDTH(i) * g->stride[2] - g->padding[2];
         if (origin < 0) {
           const where_t missing = -((where_t)origin + RAMP * (where_t)g->stride[2]);
           const where_t dilation = (where_t)g->dilation[2];
@@ -339,7 +350,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
           best[i] = largest;
           where[i] = place;)
       for (int i = 0; i < groups; ++i) {
-        const int width = first + i * LANES;
+        const int width = GROUP_WIDTH(i);
         const int origin = width * g->stride[2] - g->padding[2];
         const int count = min(LANES, g->pooled[2] - width);
         store_lanes(
@@ -354,6 +365,23 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
   }
 }
 
+// What the sums of outputs [width, width + LANES) are divided by.
+inline lanes_t divisors_of(
+    const geometry_t *g, int width, compute_t counted_plane, int divisor_override) {
+  if (divisor_override) return (lanes_t)(compute_t)divisor_override;
+  const where_t begin = (where_t)(width * g->stride[2] - g->padding[2]) +
+                        RAMP * (where_t)g->stride[2];
+#if COUNT_INCLUDE_PAD
+  const where_t counted_begin = begin;
+  const int limit = g->image[2] + g->padding[2];
+#else
+  const where_t counted_begin = max(begin, (where_t)0);
+  const int limit = g->image[2];
+#endif
+  const where_t end = min(begin + (where_t)g->kernel_size[2], (where_t)limit);
+  return LANES_OF(end - counted_begin) * counted_plane;
+}
+
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
     const geometry_t geometry,
     const int divisor_override,
@@ -365,30 +393,21 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
     const compute_t counted_plane = (compute_t)counted(g, 0, line.depth) *
                                     (compute_t)counted(g, 1, line.height);
+    const index_t window =
+        line.image + pixel_offset(g->image_strides, line.d_begin, line.h_begin, 0);
+    if (HAS_WHOLE_WINDOWS(window)) {
+      AVERAGE_OF_WHOLE_WINDOWS(window)
+      continue;
+    }
     for (int first = 0; first < g->pooled[2]; first += GROUPS * LANES) {
       const int groups = min(GROUPS, (g->pooled[2] - first + LANES - 1) / LANES);
       lanes_t sum[GROUPS];
       for (int i = 0; i < groups; ++i) sum[i] = 0;
       FOR_EACH_TAP(0, lanes_t total = sum[i];, total += value;, sum[i] = total;)
       for (int i = 0; i < groups; ++i) {
-        const int width = first + i * LANES;
+        const int width = GROUP_WIDTH(i);
         const int count = min(LANES, g->pooled[2] - width);
-        lanes_t by = (lanes_t)(compute_t)divisor_override;
-        if (!divisor_override) {
-          const where_t begin =
-              (where_t)(width * g->stride[2] - g->padding[2]) +
-              RAMP * (where_t)g->stride[2];
-#if COUNT_INCLUDE_PAD
-          const where_t counted_begin = begin;
-          const int limit = g->image[2] + g->padding[2];
-#else
-          const where_t counted_begin = max(begin, (where_t)0);
-          const int limit = g->image[2];
-#endif
-          const where_t end =
-              min(begin + (where_t)g->kernel_size[2], (where_t)limit);
-          by = LANES_OF(end - counted_begin) * counted_plane;
-        }
+        const lanes_t by = divisors_of(g, width, counted_plane, divisor_override);
         // A window that lies in the padding altogether averages nothing: 0.
         const where_t nothing = (sum[i] == (lanes_t)0) & (by <= (lanes_t)0);
         store_lanes(y,

@@ -21,6 +21,7 @@ size_t ReductionKey::hash() const {
                              size_t(units),
                              size_t(is_split),
                              size_t(is_vector),
+                             size_t(joins_rows),
                              size_t(layout)}) {
     mix(field);
   }
@@ -231,8 +232,11 @@ std::string reduce_text(const ReductionKey& key) {
   }
   text +=
       ", const int16 reduced_sizes, const count_t length, "
-      "const count_t per_split, const uint tile) {\n" +
-      pointers_text(key);
+      "const count_t per_split, const uint tile" +
+      std::string(key.joins_rows
+                      ? ", const uint joined_rows, const uint odd_rows"
+                      : "") +
+      ") {\n" + pointers_text(key);
   for (int i = 0; i < key.input_count; ++i) {
     const std::string name = numbered("input", i);
     text += std::string("const global storage_") + dtype_name(key.inputs[i]) +

@@ -35,6 +35,7 @@ struct ReductionKey {
   uint8_t units;    // bit i: the lanes' innermost stride of input i is 1
   bool is_split;    // writes accumulators instead of results
   bool is_vector;   // lanes are one vector: is_unit and the op is lanewise
+  bool joins_rows;  // kOuter with vectors: several short rows count as one
   ReductionLayout layout;
 
   bool operator==(const ReductionKey&) const = default;
@@ -45,6 +46,10 @@ constexpr size_t kReductionGroup = 128;  // work-items of kGroup, kItem
 constexpr int kReductionLanes = 16;
 // Neighbouring outputs of a work-item of kOuter with vectors.
 constexpr int kReductionColumns = 64 * kReductionLanes;
+// Least width of rows of which kernels join several at once to an accumulator;
+// shorter ones that follow each other in memory are themselves joined up to it.
+constexpr int kReductionWideRow = 16 * kReductionLanes;
+constexpr int kReductionRowsAtOnce = 4;
 // Elements after which lanes are folded, so that rounding errors grow with the
 // number of blocks and not of elements.
 constexpr int kReductionBlock = 512 * kReductionLanes;

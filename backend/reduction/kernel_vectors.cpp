@@ -50,8 +50,6 @@ std::string lines_text(const ReductionKey& key) {
          "int i = 0;\n";
 }
 
-constexpr int kRowsAtOnce = 4;
-
 constexpr const char* kOutputsText =
     "for (count_t output = get_global_id(0) * (count_t)tile;\n"
     "     output < min(outputs, (count_t)(get_global_id(0) + 1) * tile);\n"
@@ -184,8 +182,30 @@ std::string inner_vectors_text(const ReductionKey& key) {
          finish_text(key, key.is_split) + "}\n";
 }
 
+namespace {
+
+// Of joined rows those that make no whole one, of which the first split takes
+// care, and every output's accumulators, joined to its first.
+std::string joined_rows_text(const ReductionKey& key) {
+  return "state_t *each = (state_t *)folded;\n"
+         "for (int i = 0; split == 0 && i < width * (int)odd_rows; ++i) " +
+         step_text(
+             key,
+             "each[i]",
+             [](int) {
+               return "base0 + (index_t)length * (index_t)span + (index_t)i";
+             },
+             "0") +
+         "for (int i = width; i < span; i += width)\n"
+         "for (int l = 0; l < width; ++l) " +
+         combine_text(key, "each[l]", "each[i + l]");
+}
+
+}  // namespace
+
 // Lines of up to COLUMNS outputs, so that memory is read in long runs; of
-// several rows at once, so that what they are joined to is moved less often.
+// several rows at once, so that what they are joined to is moved less often. Of
+// one vector or a few, every addition would wait until the last one was stored.
 std::string outer_vectors_text(const ReductionKey& key) {
   const std::string identity = kIdentity;
   std::string begin_outputs;
@@ -196,30 +216,41 @@ std::string outer_vectors_text(const ReductionKey& key) {
     begin_outputs += at + " += (index_t)column * " + stride + ";\n";
     next_output += at + " += " + stride + ";\n";
   }
+  const std::string row_stride =
+      key.joins_rows ? "span" : "reduced_strides0.s0";
   // Row j of ROWS.
-  const std::string places =
-      key.reduced == 1
-          ? "#define ROW_AT(j) "
-            "(base0 + (index_t)(r + (j)) * (index_t)reduced_strides0.s0)\n"
-          : "#define ROW_AT(j) row_at[j]\nindex_t row_at[ROWS];\n"
-            "for (int j = 0; j < rows; ++j) {\ncount_t linear = r + j;\n" +
-                offsets_text({{"at", "reduced_strides0"}},
-                             "reduced_sizes",
-                             0,
-                             key.reduced) +
-                "row_at[j] = at + base0;\n}\n";
-  std::string rows_at_once;
-  for (int row = 0; row < kRowsAtOnce; ++row) {
-    rows_at_once += vector_step_text(
-        key,
-        "joined",
-        load_vector_text(key,
-                         "ROW_AT(" + std::to_string(row) + ") + v * LANES"));
+  std::string places;
+  if (key.reduced == 1) {
+    places = "#define ROW_AT(j) (base0 + (index_t)(r + (j)) * (index_t)" +
+             row_stride + ")\n";
+  } else {
+    places =
+        "#define ROW_AT(j) row_at[j]\nindex_t row_at[ROWS];\n"
+        "for (int j = 0; j < rows; ++j) {\ncount_t linear = r + j;\n" +
+        offsets_text(
+            {{"at", "reduced_strides0"}}, "reduced_sizes", 0, key.reduced) +
+        "row_at[j] = at + base0;\n}\n";
   }
-  return "#define ROWS " + std::to_string(kRowsAtOnce) + "\n" +
-         runs_text(key, "COLUMNS") +
-         "const int whole = width / LANES;\n"
-         "const int rest = width - whole * LANES;\n"
+  std::string joined;
+  if (key.joins_rows) {
+    joined = joined_rows_text(key);
+  }
+  // Pointers to the rows, found once: PoCL found them for every vector, and
+  // read memory a third slower.
+  const std::string dtype = runtime::dtype_name(key.inputs[0]);
+  std::string row_pointers, rows_at_once;
+  for (int row = 0; row < kReductionRowsAtOnce; ++row) {
+    const std::string pointer = numbered("row", row);
+    row_pointers += "const global storage_" + dtype + " *" + pointer +
+                    " = input0 + ROW_AT(" + std::to_string(row) + ");\n";
+    rows_at_once += vector_step_text(
+        key, "joined", "load_lanes_" + dtype + "(" + pointer + " + v * LANES)");
+  }
+  return "#define ROWS " + std::to_string(kReductionRowsAtOnce) + "\n" +
+         runs_text(key, "COLUMNS") + "const int span = width" +
+         (key.joins_rows ? " * (int)joined_rows" : "") +
+         ";\nconst int whole = span / LANES;\n"
+         "const int rest = span - whole * LANES;\n"
          "const int vectors = whole + (rest > 0);\n"
          "base0 += (index_t)column;\n" +
          begin_outputs +
@@ -230,7 +261,8 @@ std::string outer_vectors_text(const ReductionKey& key) {
          "for (count_t r = begin; r < end; r += ROWS) {\n"
          "const int rows = (int)min((count_t)ROWS, end - r);\n" +
          places +
-         "if (rows == ROWS && whole >= 16) {\n"
+         "if (rows == ROWS && span >= " + std::to_string(kReductionWideRow) +
+         ") {\n" + row_pointers +
          "for (int v = 0; v < whole; ++v) {\n"
          "lanes_t joined = lanes[v];\n" +
          rows_at_once +
@@ -248,11 +280,10 @@ std::string outer_vectors_text(const ReductionKey& key) {
          "}\nsince += rows;\nif (since >= BLOCK / LANES || r + rows == end) {\n"
          "for (int v = 0; v < vectors; ++v) {\n" +
          vector_combine_text(key, "folded[v]", "lanes[v]") +
-         "lanes[v] = " + identity +
-         ";\n}\nsince = 0;\n}\n}\n"
-         "for (int v = 0; v < vectors; ++v) {\n"
+         "lanes[v] = " + identity + ";\n}\nsince = 0;\n}\n}\n" + joined +
+         "for (int v = 0; v * LANES < width; ++v) {\n"
          "state_t lane[LANES];\nvstore16(folded[v], 0, lane);\n"
-         "for (int l = 0; l < (v < whole ? LANES : rest); ++l) {\n"
+         "for (int l = 0; l < min(LANES, width - v * LANES); ++l) {\n"
          "const state_t state = lane[l];\n"
          "const count_t output = first + v * LANES + l;\n" +
          finish_text(key, key.is_split) + next_output + "}\n}\n}\n";

@@ -111,6 +111,19 @@ ReductionLayout choose_layout(const Problem& problem,
                               : ReductionLayout::kInner;
 }
 
+// How many rows of a matrix, which follow each other in memory, are a whole
+// number of vectors and wide enough; 1: none.
+int64_t rows_joined(int64_t row, int64_t rows) {
+  const int64_t step =
+      kReductionLanes / std::gcd(row, int64_t{kReductionLanes});
+  const int64_t joined =
+      (kReductionWideRow + step * row - 1) / (step * row) * step;
+  return joined * row <= kReductionColumns &&
+                 rows >= joined * kReductionRowsAtOnce
+             ? joined
+             : 1;
+}
+
 runtime::Kernel& find_kernel(runtime::Device& device,
                              const ReductionKey& key,
                              bool is_merge) {
@@ -205,7 +218,14 @@ class Launcher {
         op_.lanewise || ((*op_.extreme || op_.moments) &&
                          key_.layout == ReductionLayout::kInner);
     key_.is_vector = key_.input_count == 1 && key_.units == 1 && has_vectors &&
-                     is_floating(key_.compute) && run >= kReductionLanes;
+                     is_floating(key_.compute);
+    if (key_.is_vector && key_.layout == ReductionLayout::kOuter &&
+        problem_.reduced == 1 && problem_.reduced_strides[0][0] == run) {
+      joined_ = rows_joined(run, problem_.length);
+      key_.joins_rows = joined_ > 1;
+    }
+    key_.is_vector &= key_.joins_rows || run >= kReductionLanes;
+    rows_ = problem_.length / joined_;
   }
 
   // How many outputs a work-item takes and how often the reduction is split.
@@ -221,14 +241,14 @@ class Launcher {
           key_.is_vector ? kReductionColumns : kReductionLanes;
       items = (row + columns - 1) / columns * (problem_.outputs / row);
       if (key_.is_vector) {
-        shortest /= std::min(row, columns);
+        shortest /= std::min(row * joined_, columns);
       }
     } else if (key_.layout == ReductionLayout::kItem) {
       items = (items + kReductionGroup - 1) / kReductionGroup;
     }
     splits_ = std::clamp<int64_t>(
-        wanted / items, 1, std::max<int64_t>(problem_.length / shortest, 1));
-    per_split_ = (problem_.length + splits_ - 1) / splits_;
+        wanted / items, 1, std::max<int64_t>(rows_ / shortest, 1));
+    per_split_ = (rows_ + splits_ - 1) / splits_;
     tile_ = is_gpu ? 1 : std::max<int64_t>(items / (wanted * 4), 1);
     switch (key_.layout) {
       case ReductionLayout::kInner:
@@ -286,9 +306,13 @@ class Launcher {
       bind_dimensions(arguments, problem_.reduced_strides[i]);
     }
     arguments.add(problem_.reduced_sizes);
-    bind_count(arguments, problem_.length);
+    bind_count(arguments, rows_);
     bind_count(arguments, per_split_);
     arguments.add(static_cast<uint32_t>(tile_));
+    if (key_.joins_rows) {
+      arguments.add(static_cast<uint32_t>(joined_));
+      arguments.add(static_cast<uint32_t>(problem_.length - rows_ * joined_));
+    }
   }
 
   at::TensorIteratorBase& iter_;
@@ -298,6 +322,8 @@ class Launcher {
   runtime::Queue& queue_;
   at::ScalarType compute_ = at::kFloat;
   ReductionKey key_{};
+  int64_t joined_ = 1;  // rows that count as one
+  int64_t rows_ = 1;    // of these, without what makes no whole one
   int64_t splits_ = 1;
   int64_t per_split_ = 1;
   int64_t tile_ = 1;

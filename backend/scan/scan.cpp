@@ -2,6 +2,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/streamed.h"
 #include "kernel_sources.h"
 
 #include <ATen/WrapDimUtils.h>
@@ -17,6 +18,8 @@
 #include <ATen/ops/cumsum_ops.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
+
 namespace torch_opencl::ops {
 namespace {
 
@@ -24,6 +27,26 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 
 constexpr int64_t kLongRow = 256;
+constexpr int kScanLanes = 16;
+// Neighbouring lines that a work-item adds up by vectors, and elements.
+constexpr int64_t kLeastRun = 64;
+constexpr int64_t kMostRun = 512;
+constexpr int64_t kLeastElements = 4096;
+constexpr int64_t kMostElements = 16384;
+
+// A tensor's lines along `dim`, of elements that lie `inner` apart.
+struct Lines {
+  Lines(const Tensor& tensor, int64_t dim) : length(tensor.size(dim)) {
+    for (int64_t d = dim + 1; d < tensor.dim(); ++d) {
+      inner *= tensor.size(d);
+    }
+    count = tensor.numel() / length;
+  }
+
+  int64_t length;
+  int64_t inner = 1;
+  int64_t count;
+};
 
 Tensor dense_for(const Tensor& result) {
   return result.is_contiguous()
@@ -45,49 +68,122 @@ void launch_lines(const char* kernel,
                   const Tensor& input,
                   int64_t dim,
                   const Arguments&... arguments) {
-  const int64_t length = out.size(dim);
-  int64_t inner = 1;
-  for (int64_t d = dim + 1; d < out.dim(); ++d) {
-    inner *= out.size(d);
-  }
-  const int64_t lines = out.numel() / length;
+  const Lines lines(out, dim);
   // Long rows one by one on CPUs: as a vector they would be gathered.
-  const int group =
-      aten::device_of(out).is_cpu() && inner == 1 && length >= kLongRow ? 1
-                                                                        : 16;
+  const bool is_long_row = lines.inner == 1 && lines.length >= kLongRow;
+  const int group = aten::device_of(out).is_cpu() && is_long_row ? 1 : 16;
   launch(out,
          sources::scan,
          kernel,
          {{"DTYPE", dtype_of(out)}, {"GROUP", group}, {define, 1}},
-         range(lines, group),
+         range(lines.count, group),
          arg(out),
          arg(input),
-         static_cast<uint64_t>(lines),
-         length,
-         inner,
+         static_cast<uint64_t>(lines.count),
+         lines.length,
+         lines.inner,
          arguments...);
+}
+
+// Whether sums of these lines are made by vectors, in float64, as torch makes
+// them on the CPU.
+bool has_vectors(const Tensor& out, const Lines& lines) {
+  const runtime::Device& device = aten::device_of(out);
+  const at::ScalarType dtype = out.scalar_type();
+  return device.is_cpu() && device.info().has_fp64 &&
+         (dtype == at::kFloat || dtype == at::kHalf ||
+          dtype == at::kBFloat16) &&
+         (lines.inner == 1 ? lines.length : lines.inner) >= kScanLanes;
+}
+
+template <class... Arguments>
+void launch_vectors(const char* kernel,
+                    const Tensor& out,
+                    const Tensor& input,
+                    const Lines& lines,
+                    int64_t items,
+                    const Arguments&... arguments) {
+  launch(out,
+         sources::scan,
+         kernel,
+         {{"DTYPE", dtype_of(out)},
+          {"GROUP", 1},
+          {"IS_FLOATING", 1},
+          {"LANES", kScanLanes},
+          {"RUN", kMostRun},
+          {"STREAM",
+           is_streamed(aten::device_of(out), out.scalar_type(), out.numel())}},
+         range(items, 1),
+         arg(out),
+         arg(input),
+         static_cast<uint64_t>(lines.count),
+         lines.length,
+         lines.inner,
+         arguments...);
+}
+
+void sum_by_vectors(const Tensor& out,
+                    const Tensor& input,
+                    const Lines& lines) {
+  const int64_t wanted = int64_t{aten::device_of(out).info().compute_units} * 4;
+  // Of `count` pieces of work of `elements`, how many a work-item takes.
+  const auto per_item = [wanted](int64_t count, int64_t elements) {
+    return std::max<int64_t>(std::clamp(count / wanted,
+                                        kLeastElements / elements,
+                                        kMostElements / elements),
+                             1);
+  };
+  if (lines.inner == 1) {
+    const int64_t rows = per_item(lines.count, lines.length);
+    launch_vectors("cumulative_sum_rows",
+                   out,
+                   input,
+                   lines,
+                   (lines.count + rows - 1) / rows,
+                   static_cast<uint64_t>(rows));
+    return;
+  }
+  const int64_t share =
+      (lines.count / wanted + kScanLanes - 1) / kScanLanes * kScanLanes;
+  const int64_t run = std::clamp(share, kLeastRun, kMostRun);
+  const int64_t runs =
+      lines.count / lines.inner * ((lines.inner + run - 1) / run);
+  const int64_t together =
+      per_item(runs, lines.length * std::min(run, lines.inner));
+  launch_vectors("cumulative_sum_columns",
+                 out,
+                 input,
+                 lines,
+                 (runs + together - 1) / together,
+                 static_cast<uint64_t>(run),
+                 static_cast<uint64_t>(together));
 }
 
 void scan(const char* kernel,
           const Tensor& result,
           const Tensor& self,
-          int64_t dim) {
+          int64_t dim,
+          bool is_sum = false) {
   if (result.numel() == 0) {
     return;
   }
   const Tensor promoted = self.to(result.scalar_type());
   const Tensor input = promoted.contiguous();  // copy: lines have two strides
   const Tensor out = dense_for(result);
-  launch_lines(kernel,
-               out.is_floating_point() ? "IS_FLOATING" : "IS_INTEGRAL",
-               out,
-               input,
-               dim);
+  if (const Lines lines(out, dim); is_sum && has_vectors(out, lines)) {
+    sum_by_vectors(out, input, lines);
+  } else {
+    launch_lines(kernel,
+                 out.is_floating_point() ? "IS_FLOATING" : "IS_INTEGRAL",
+                 out,
+                 input,
+                 dim);
+  }
   copy_back(out, result);
 }
 
 void cumsum(const Tensor& result, const Tensor& self, int64_t dim) {
-  scan("cumulative_sum", result, self, dim);
+  scan("cumulative_sum", result, self, dim, true);
 }
 
 void cumprod(const Tensor& result, const Tensor& self, int64_t dim) {

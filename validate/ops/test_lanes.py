@@ -95,6 +95,44 @@ def test_gelu_of_every_size_of_number(device):
     assert ends.tolist()[:3] == [math.inf, 0, 0] and ends[3].isnan()
 
 
+_TAILS = {
+    "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+}
+
+
+@pytest.mark.parametrize("name", _TAILS)
+def test_activations_in_their_tails(device, name):
+    x = torch.cat([torch.linspace(-200, 200, 40_001), torch.tensor([3e38, -3e38])])
+    exact = x.double().requires_grad_()
+    expected = _TAILS[name](exact)
+    (slopes,) = torch.autograd.grad(expected.sum(), exact)
+    there = x.to(device).requires_grad_()
+    result = _TAILS[name](there)
+    (grads,) = torch.autograd.grad(result.sum(), there)
+    # 1 - s is rounded in gradients; float64's own gelu ends at erf = -1.
+    for mine, wanted, least in (
+        (result.detach(), expected.detach(), 1e-14),
+        (grads, slopes, 2e-7),
+    ):
+        finite = wanted.isfinite()
+        if mine is grads:  # x * x overflows, on the CPU as well
+            finite &= exact.abs() < 1e18
+        torch.testing.assert_close(
+            mine.cpu().double()[finite], wanted[finite], rtol=2e-5, atol=least
+        )
+
+
+def test_activations_of_infinity(device):
+    x = torch.tensor([float("inf"), float("-inf"), float("nan")])
+    for name in ("gelu tanh", "silu", "sigmoid"):
+        torch.testing.assert_close(
+            _TAILS[name](x.to(device)).cpu(), _TAILS[name](x), equal_nan=True
+        )
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("draw", ["uniform_", "normal_", "exponential_", "bernoulli_"])
 def test_draws_do_not_depend_on_the_size(device, draw, dtype):

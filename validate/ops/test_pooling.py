@@ -20,6 +20,11 @@ WINDOWS_2D = [
     ((1, 2, 4, 4), 2, 3, 1, True),
     ((1, 2, 6, 290), 3, 2, 1, True),  # a line of more groups than are made at once
     ((2, 3, 5, 37), 2, 1, 1, False),
+    # rows of whole windows, the last of which overlap
+    ((2, 3, 8, 66), 2, 2, 0, False),
+    ((1, 3, 9, 71), 3, 2, 1, False),
+    ((2, 2, 6, 40), 3, 1, 1, True),
+    ((1, 2, 7, 53), 2, 2, 1, True),
 ]
 
 
@@ -91,6 +96,28 @@ def test_max_pool2d_special_values(device, layout):
     x[0, 3, 1, 1] = float("inf")
     x[0, 4] = 1.0  # equal maxima: the first wins
     check(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), [layout(x)], device)
+
+
+@pytest.mark.parametrize("kernel,padding", [(2, 0), (3, 1)])
+def test_special_values_in_rows_of_whole_windows(device, kernel, padding):
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randint(-2, 3, (2, 3, 20, 75), generator=generator).float()
+    x[x == 2] = float("nan")
+    x[x == -2] = float("-inf")
+    check(
+        lambda x: F.max_pool2d(x, kernel, 2, padding, return_indices=True),
+        [x],
+        device,
+        backward=False,
+    )
+
+
+def test_results_larger_than_caches(device):
+    """Indices are then written past them."""
+    x = torch.randn(1, 56, 453, 454)
+    check(
+        lambda x: F.max_pool2d(x, 2, return_indices=True), [x], device, backward=False
+    )
 
 
 @pytest.mark.parametrize("op", ["max", "avg"])

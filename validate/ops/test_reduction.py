@@ -66,6 +66,28 @@ def test_nan(device, size, dim):
     check(reduce, [x], device, backward=False)
 
 
+@pytest.mark.parametrize("rows", [5, 63, 1000, 4099])
+@pytest.mark.parametrize("columns", [2, 3, 7, 16, 17, 31, 48, 64, 200, 264])
+def test_rows_that_count_as_one(device, rows, columns):
+    """Rows of a matrix that follow each other in memory."""
+    x = torch.randn(rows, columns)
+    whole = torch.full((rows * columns + 7,), float("nan"), device=device)
+    there = whole[5:-2].view(rows, columns).copy_(x)
+    total = x.double().sum(0)
+    bound = 1e-6 * x.double().abs().sum(0)
+    assert ((there.sum(0).cpu() - total).abs() <= bound).all()
+    assert torch.equal(there.amax(0).cpu(), x.amax(0))
+    half = x.to(torch.bfloat16)
+    torch.testing.assert_close(
+        half.to(device).mean(0).cpu(), half.double().mean(0).to(half)
+    )
+    x[-1, 1] = float("nan")
+    x[rows // 2, 0] = float("inf")
+    for op in (torch.amin, torch.sum):
+        result, expected = op(x.to(device), 0).cpu(), op(x, 0)
+        torch.testing.assert_close(result[:2], expected[:2], equal_nan=True)
+
+
 def test_prod(device):
     x = torch.rand(6, 50) + 0.6
     check(lambda x: (x.prod(0), x.prod(1)), [x], device, backward=False)

@@ -35,6 +35,33 @@ def test_sizes(device, name):
         check(lambda x: SCANS[name](x, 0), [torch.randn(size)], device)
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+)
+@pytest.mark.parametrize(
+    "size,dim",
+    [
+        ((5, 1003), 1),
+        ((300, 17), 1),
+        ((1003, 37), 0),
+        ((3, 70, 1030), 1),
+        ((2, 5, 16), 1),
+        ((40, 3, 16), 0),
+        ((2050, 64), 0),
+    ],
+)
+def test_sums_by_vectors(device, size, dim, dtype):
+    check(lambda x: torch.cumsum(x, dim), [torch.randn(size)], device, dtype)
+    x = torch.randn(size).to(dtype)
+    x.view(-1)[x.numel() // 2] = float("inf")
+    x.view(-1)[-x.numel() // 3] = float("nan")
+    there = x.to(device)
+    expected = x.cumsum(dim)
+    result = there.cumsum_(dim).cpu()
+    assert torch.equal(result.isnan(), expected.isnan())
+    assert torch.equal(result.isinf(), expected.isinf())
+
+
 @pytest.mark.parametrize("scan", EXTREMES)
 @pytest.mark.parametrize(
     "dtype", [torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool]

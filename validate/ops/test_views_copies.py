@@ -384,6 +384,16 @@ def test_transposing_copies(device, size, dtypes):
         assert torch.equal(copy.cpu(), expected.to(wanted).contiguous())
 
 
+@pytest.mark.parametrize("size", [(2304, 4096), (2311, 4096), (2, 64, 300, 256)])
+def test_large_transposing_copies(device, size):
+    """Past the caches, and lines a multiple of 1 KiB apart."""
+    source = torch.randn(size)
+    moved = source.to(device)
+    for a, b in ((0, 1), (-1, -2), (1, -1)):
+        result = moved.transpose(a, b).contiguous()
+        assert torch.equal(result.cpu(), source.transpose(a, b))
+
+
 def test_every_half_widens_exactly(device):
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int16)
     halves = bits.view(torch.float16)
