@@ -81,7 +81,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
                               size_t new_bytes) const override {
     TORCH_CHECK(storage.resizable(),
                 "Trying to resize storage that is not resizable");
-    // It knows the memory by its place.
+    // Deferred work knows the memory by its place.
     runtime::enqueue_deferred(storage.device().index());
     const DeviceGuard guard(storage.device());
     c10::DataPtr resized = allocator()->allocate(new_bytes);
