@@ -14,6 +14,9 @@
 #include "lanes.clh"
 #include "philox.clh"
 #include "attention.clh"
+#include "exponential.clh"
+
+DEFINE_EXP_BELOW(exp_below, float16, as_int16, as_float16)
 
 #ifndef HEAD_DIM
 #define HEAD_DIM 64  // columns that fit, a multiple of 16
@@ -271,11 +274,11 @@ void attention_forward_cpu(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
       for (int r = 0; r < count; ++r) now = fmax(now, scores[r][v]);
       // A row that is masked so far has no maximum.
       const float16 base = select(now, (float16)0, now == -INFINITY);
-      factor[v] = exp(largest[v] - base);
+      factor[v] = exp_below(largest[v] - base);
       largest[v] = now;
       float16 sum = 0;
       for (int r = 0; r < count; ++r) {
-        const float16 weight = exp(scores[r][v] - base);
+        const float16 weight = exp_below(scores[r][v] - base);
         scores[r][v] = weight;
         sum += weight;
       }
@@ -341,7 +344,7 @@ void attention_grad_query_cpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)
 #endif
     for (int r = 0; r < count; ++r) {
       for (int v = 0; v < VECTORS; ++v) {
-        scores[r][v] = exp(scores[r][v] - total[v]) * (products[r][v] - deltas[v]);
+        scores[r][v] = exp_below(scores[r][v] - total[v]) * (products[r][v] - deltas[v]);
       }
     }
     accumulate(sums, one, scores, block, count, a->query_dim);
@@ -395,7 +398,7 @@ void attention_grad_key_value_cpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_ke
 #endif
       for (int r = 0; r < count; ++r) {
         for (int v = 0; v < VECTORS; ++v) {
-          const float16 weight = exp(scores[r][v] - totals[i + r]);
+          const float16 weight = exp_below(scores[r][v] - totals[i + r]);
 #if HAS_DROPOUT
           scores[r][v] = weight * keep[r][v];
           products[r][v] = weight * (products[r][v] * keep[r][v] - deltas[i + r]);

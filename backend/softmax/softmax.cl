@@ -16,6 +16,7 @@
 #include "lanes.clh"
 #include "rows.clh"
 #include "fetch.clh"
+#include "exponential.clh"
 
 #ifndef LOG
 #define LOG 0
@@ -32,17 +33,27 @@
 #define KEEPS (KEPT_ROW > 0)
 
 // y from x less the maximum, and `normaliser`, which is the sum of exponentials
-// or its logarithm.
+// or its logarithm. `exp` is that of numbers or of vectors.
 #if LOG
 #define NORMALISER(sum) log(sum)
-#define FORWARD(x, normaliser) ((x) - (normaliser))
+#define FORWARD(exp, x, normaliser) ((x) - (normaliser))
 #define SUMMAND(grad, y) (grad)
-#define BACKWARD(grad, y, sum) ((grad) - exp(y) * (sum))
+#define BACKWARD(exp, grad, y, sum) ((grad) - exp(y) * (sum))
 #else
 #define NORMALISER(sum) (sum)
-#define FORWARD(x, normaliser) (exp(x) / (normaliser))
+#define FORWARD(exp, x, normaliser) (exp(x) / (normaliser))
 #define SUMMAND(grad, y) ((grad) * (y))
-#define BACKWARD(grad, y, sum) (((grad) - (sum)) * (y))
+#define BACKWARD(exp, grad, y, sum) (((grad) - (sum)) * (y))
+#endif
+
+#if LANES == 16
+DEFINE_EXP_BELOW(exp_below_float32, float16, as_int16, as_float16)
+#define exp_below_float16 exp_below_float32
+#define exp_below_bfloat16 exp_below_float32
+#define exp_below_float64 exp
+#define exp_below CONCAT(exp_below_, DTYPE)
+#else
+#define exp_below exp
 #endif
 
 #define FORWARD_PARAMETERS \
@@ -66,7 +77,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across(
   for (int begin = 0; begin < rows.row_size; begin += BLOCK) {
     lanes_t part = 0;
     for (int i = begin; i < min(begin + BLOCK, rows.row_size); ++i)
-      part += exp(load_lanes(x, i * step, lane, row.lanes) - largest);
+      part += exp_below(load_lanes(x, i * step, lane, row.lanes) - largest);
     sum += part;
   }
   const lanes_t normaliser = NORMALISER(sum);
@@ -76,7 +87,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across(
                 i * rows.row_strides[0],
                 rows.strides[0][0],
                 row.lanes,
-                FORWARD(load_lanes(x, i * step, lane, row.lanes) - largest, normaliser));
+                FORWARD(exp_below,
+                        load_lanes(x, i * step, lane, row.lanes) - largest,
+                        normaliser));
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across_backward(
@@ -102,7 +115,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across_
                 i * rows.row_strides[0],
                 rows.strides[0][0],
                 row.lanes,
-                BACKWARD(load_lanes(grad, i * rows.row_strides[1], grad_lane, row.lanes),
+                BACKWARD(exp_below,
+                         load_lanes(grad, i * rows.row_strides[1], grad_lane, row.lanes),
                          load_lanes(y, i * rows.row_strides[2], y_lane, row.lanes),
                          sum));
 }
@@ -154,7 +168,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short(
       for (int v = 0; v < columns; ++v) {                                      \
         const lanes_t less = kept[i][v] - largest[v];                          \
         FETCH_NEXT(x, 1, i);                                                   \
-        const lanes_t power = exp(less);                                       \
+        const lanes_t power = exp_below(less);                                 \
         kept[i][v] = LOG ? less : power;                                       \
         sum[v] += power;                                                       \
       }                                                                        \
@@ -197,7 +211,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short_backwar
       }                                                                  \
     for (int i = 0; i < rows.row_size; ++i)                              \
       for (int v = 0; v < columns; ++v) {                                \
-        const lanes_t value = BACKWARD(kept_grad[i][v], kept_y[i][v], sum[v]); \
+        const lanes_t value =                                            \
+            BACKWARD(exp_below, kept_grad[i][v], kept_y[i][v], sum[v]);  \
         STORE_COLUMN(result, i, value);                                  \
       }                                                                  \
   }
@@ -226,8 +241,8 @@ inline int before_line(const global out_t *p, int size) {
 #define RESULT(i) (kept[i] / normaliser)
 #define RESULT_LANES(i) (vload16(0, kept + (i)) / normaliser)
 #else
-#define RESULT(i) FORWARD(LOAD(x, i) - largest, normaliser)
-#define RESULT_LANES(i) FORWARD(LOAD_LANES(x + (i)) - largest, normaliser)
+#define RESULT(i) FORWARD(exp, LOAD(x, i) - largest, normaliser)
+#define RESULT_LANES(i) FORWARD(exp_below, LOAD_LANES(x + (i)) - largest, normaliser)
 #endif
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
@@ -261,7 +276,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
     lanes_t part = 0;
     for (int i = begin; i < min(begin + BLOCK * LANES, whole); i += LANES) {
       fetch(next_x + i);
-      const lanes_t power = exp(LOAD_LANES(x + i) - largest);
+      const lanes_t power = exp_below(LOAD_LANES(x + i) - largest);
 #if KEEPS
       vstore16(power, 0, kept + i);
 #endif
@@ -315,13 +330,13 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_b
   const int head = before_line(result, size);
   const int end = head + (size - head) / LANES * LANES;
   for (int i = 0; i < head; ++i)
-    STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
+    STORE_OUT(result, i, BACKWARD(exp, LOAD(grad, i), LOAD(y, i), sum));
   for (int i = head; i < end; i += LANES) {
-    const lanes_t value = BACKWARD(LOAD_LANES(grad + i), LOAD_LANES(y + i), sum);
+    const lanes_t value = BACKWARD(exp_below, LOAD_LANES(grad + i), LOAD_LANES(y + i), sum);
     stream_whole_lanes(result + i, value);
   }
   for (int i = end; i < size; ++i)
-    STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
+    STORE_OUT(result, i, BACKWARD(exp, LOAD(grad, i), LOAD(y, i), sum));
 }
 
 #else
@@ -358,7 +373,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_group(
   const compute_t normaliser = NORMALISER(sum);
   global out_t *y = POINTER(out) + row.offset[0];
   for (int i = first; i < rows.row_size; i += WG_SIZE)
-    STORE_OUT(y, i, FORWARD(LOAD(x, i) - largest, normaliser));
+    STORE_OUT(y, i, FORWARD(exp, LOAD(x, i) - largest, normaliser));
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_group_backward(
@@ -374,7 +389,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_group_b
   GROUP_REDUCE(sum, shared, ADD)
   global out_t *result = POINTER(grad_input) + row.offset[0];
   for (int i = first; i < rows.row_size; i += WG_SIZE)
-    STORE_OUT(result, i, BACKWARD(LOAD(grad, i), LOAD(y, i), sum));
+    STORE_OUT(result, i, BACKWARD(exp, LOAD(grad, i), LOAD(y, i), sum));
 }
 
 #endif
