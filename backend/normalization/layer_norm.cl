@@ -48,6 +48,9 @@ inline lanes_t sum_or(const global compute_t *p, bool is_first) {
 }
 #define STORE_SUM(p, value) vstore16(value, 0, p)
 #define FETCH_NEXT(p) fetch(p)
+#define FIRST 0
+#define STEP LANES
+#define PARTS 4  // sums in turn: an addition waits for the last one of its own
 
 #else
 
@@ -61,6 +64,9 @@ inline lanes_t sum_or(const global compute_t *p, bool is_first) {
 #define sum_or sum_of_one_or
 #define STORE_SUM(p, value) (*(p) = (value))
 #define FETCH_NEXT(p)
+#define FIRST ((int)get_local_id(0))
+#define STEP WG_SIZE
+#define PARTS 1
 
 // The sum over the work-group, to every work-item of it.
 inline compute_t group_sum(compute_t value, local compute_t *shared) {
@@ -76,6 +82,27 @@ inline compute_t group_sum(compute_t value, local compute_t *shared) {
   return sum;
 }
 
+#endif
+
+// As FOR_LANES, of PARTS neighbours, for which statements find i and j.
+#define FOR_PARTS(...)                                              \
+  {                                                                 \
+    const int whole = size / LANES * LANES;                         \
+    int next = FIRST;                                               \
+    for (; next + (PARTS - 1) * STEP < whole; next += PARTS * STEP) \
+      _Pragma("unroll") for (int j = 0; j < PARTS; ++j) {           \
+        const int i = next + j * STEP;                              \
+        __VA_ARGS__                                                 \
+      }                                                             \
+    for (; next < whole; next += STEP) {                            \
+      const int i = next, j = 0;                                    \
+      __VA_ARGS__                                                   \
+    }                                                               \
+  }
+#if LANES > 1
+#define SUM_OF_PARTS(parts) LANES_SUM(((parts[0] + parts[1]) + (parts[2] + parts[3])))
+#else
+#define SUM_OF_PARTS(parts) (parts[0])
 #endif
 
 inline compute_t sum_of_one_or(const global compute_t *p, bool is_first) {
@@ -99,30 +126,30 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
   const global param_t *w = weight_memory ? POINTER(weight) : 0;
   const global param_t *b = bias_memory ? POINTER(bias) : 0;
 
-  lanes_t sum_lanes = 0;
+  lanes_t sums[PARTS] = {0};
   compute_t sum = 0;
-  FOR_LANES(i) sum_lanes += load_lanes(x, i, 1, LANES);
+  FOR_PARTS(sums[j] += load_lanes(x, i, 1, LANES);)
   FOR_REST(i) sum += LOAD(x, i);
-  sum = ROW_SUM(sum + LANES_SUM(sum_lanes));
+  sum = ROW_SUM(sum + SUM_OF_PARTS(sums));
   compute_t mean = sum / size;
 
-  lanes_t residual_lanes = 0;
-  lanes_t square_lanes = 0;
+  lanes_t residuals[PARTS] = {0};
+  lanes_t squares[PARTS] = {0};
   compute_t residual = 0;
   compute_t square = 0;
-  FOR_LANES(i) {
+  FOR_PARTS(
     FETCH_NEXT(x + size + i);
     const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
-    residual_lanes += d;
-    square_lanes += d * d;
-  }
+    residuals[j] += d;
+    squares[j] += d * d;
+  )
   FOR_REST(i) {
     const compute_t d = LOAD(x, i) - mean;
     residual += d;
     square += d * d;
   }
-  residual = ROW_SUM(residual + LANES_SUM(residual_lanes));
-  square = ROW_SUM(square + LANES_SUM(square_lanes));
+  residual = ROW_SUM(residual + SUM_OF_PARTS(residuals));
+  square = ROW_SUM(square + SUM_OF_PARTS(squares));
   const compute_t correction = residual / size;
   mean += correction;
   const compute_t inverse =
