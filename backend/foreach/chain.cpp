@@ -62,14 +62,15 @@ std::vector<double> merged(const std::vector<double>& values) {
 class Chain : public runtime::Deferred {
  public:
   explicit Chain(const ForeachCall& call)
-      : dtype_(dtype_of(call.out[0])), elements_(elements_of(call.out)) {}
+      : dtype_(dtype_of(call.lists[0][0])),
+        elements_(elements_of(call.lists[0])) {}
 
   // False where it needs a chain of its own; `places` are those of the call's
-  // lists and, last, of its results.
+  // lists.
   bool add(const ForeachCall& call,
            const std::vector<std::vector<BufferView>>& places) {
-    if (links_.size() == kMaxCalls || dtype_of(call.out[0]) != dtype_ ||
-        elements_of(call.out) != elements_) {
+    if (links_.size() == kMaxCalls || dtype_of(call.lists[0][0]) != dtype_ ||
+        elements_of(call.lists[0]) != elements_) {
       return false;
     }
     std::vector<size_t> found;
@@ -83,8 +84,7 @@ class Chain : public runtime::Deferred {
     for (size_t k = 0; k < places.size(); ++k) {
       if (found[k] == lists_.size()) {
         List list{places[k], {}};
-        for (const Tensor& tensor :
-             k < call.lists.size() ? call.lists[k] : call.out) {
+        for (const Tensor& tensor : call.lists[k]) {
           list.storages.push_back(tensor.storage());
         }
         lists_.push_back(std::move(list));
@@ -248,10 +248,9 @@ class Chain : public runtime::Deferred {
 
 bool run_foreach(const ForeachCall& call) {
   std::vector<std::vector<BufferView>> places;
-  for (size_t k = 0; k <= call.lists.size(); ++k) {
+  for (const TensorList& list : call.lists) {
     std::vector<BufferView> of_list;
-    for (const Tensor& tensor :
-         k < call.lists.size() ? call.lists[k] : call.out) {
+    for (const Tensor& tensor : list) {
       const std::optional<BufferView> place = place_of(tensor);
       if (!place.has_value()) {
         return false;
@@ -260,8 +259,9 @@ bool run_foreach(const ForeachCall& call) {
     }
     places.push_back(std::move(of_list));
   }
-  runtime::Queue& queue = queue_of(call.out[0]);
-  const at::ScalarType dtype = call.out[0].scalar_type();
+  const Tensor& first = call.lists[0][0];
+  runtime::Queue& queue = queue_of(first);
+  const at::ScalarType dtype = first.scalar_type();
   if (queue.can_defer() && compute_type(dtype) == dtype) {
     queue.defer([&](runtime::Deferred* waiting) {
       auto* chain = dynamic_cast<Chain*>(waiting);

@@ -10,12 +10,12 @@
 
 namespace torch_opencl::ops {
 
-// out = expression of the lists' elements x, y and z and the numbers a and b.
+// result = expression of the lists' elements x, y and z and the numbers a and
+// b.
 struct ForeachCall {
   std::string name;
   const char* expression;
-  std::vector<at::TensorList> lists;
-  at::TensorList out;
+  std::vector<at::TensorList> lists;  // the results' is the last one
   // One for all tensors, or one a tensor.
   std::vector<std::vector<double>> scalars;
 };

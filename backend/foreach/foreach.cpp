@@ -107,8 +107,9 @@ bool run(const char* name,
          const char* expression,
          const Call& call,
          TensorList out) {
-  return run_foreach(
-      {short_name(name), expression, call.lists, out, call.scalars});
+  std::vector<TensorList> lists = call.lists;
+  lists.push_back(out);
+  return run_foreach({short_name(name), expression, lists, call.scalars});
 }
 
 // The slow kernels are composite, so every key has them but ours.

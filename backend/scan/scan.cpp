@@ -66,9 +66,8 @@ void launch_lines(const char* kernel,
                   const char* define,
                   const Tensor& out,
                   const Tensor& input,
-                  int64_t dim,
+                  const Lines& lines,
                   const Arguments&... arguments) {
-  const Lines lines(out, dim);
   // Long rows one by one on CPUs: as a vector they would be gathered.
   const bool is_long_row = lines.inner == 1 && lines.length >= kLongRow;
   const int group = aten::device_of(out).is_cpu() && is_long_row ? 1 : 16;
@@ -177,7 +176,7 @@ void scan(const char* kernel,
                  out.is_floating_point() ? "IS_FLOATING" : "IS_INTEGRAL",
                  out,
                  input,
-                 dim);
+                 lines);
   }
   copy_back(out, result);
 }
@@ -217,7 +216,7 @@ void extremes(const Tensor& self,
                kIsMaximum ? "IS_MAXIMUM" : "IS_MINIMUM",
                out,
                self.contiguous(),  // copy: lines are found by two strides
-               at::maybe_wrap_dim(dim, self.dim()),
+               Lines(out, at::maybe_wrap_dim(dim, self.dim())),
                arg(places));
   copy_back(out, values);
   copy_back(places, indices);
