@@ -184,19 +184,7 @@ void Queue::launch_deferred(Kernel& kernel, const NDRange& range) {
 
 void Queue::touch(cl_mem memory) {
   static constexpr cl_uint first_use = 0;
-  enqueue("clEnqueueWriteBuffer",
-          {.bytes = sizeof(first_use)},
-          [&](cl_event* event) {
-            return api().clEnqueueWriteBuffer(handle_,
-                                              memory,
-                                              CL_FALSE,
-                                              0,
-                                              sizeof(first_use),
-                                              &first_use,
-                                              0,
-                                              nullptr,
-                                              event);
-          });
+  enqueue_write(memory, 0, &first_use, sizeof(first_use), false);
 }
 
 void Queue::copy(cl_mem source,
@@ -276,6 +264,14 @@ void Queue::write(cl_mem memory,
   }
   waits.transfers += blocking ? 1 : 0;
   enqueue_deferred();
+  enqueue_write(memory, offset, host, bytes, blocking);
+}
+
+void Queue::enqueue_write(cl_mem memory,
+                          size_t offset,
+                          const void* host,
+                          size_t bytes,
+                          bool blocking) {
   enqueue("clEnqueueWriteBuffer", {.bytes = bytes}, [&](cl_event* event) {
     return api().clEnqueueWriteBuffer(handle_,
                                       memory,

@@ -144,6 +144,11 @@ class Queue {
   // command's event.
   template <class Call>
   void enqueue(const char* function, CommandTime command, const Call& call);
+  void enqueue_write(cl_mem memory,
+                     size_t offset,
+                     const void* host,
+                     size_t bytes,
+                     bool blocking);
   [[noreturn]] void throw_failed(int code, const char* call);
 
   Device& device_;
