@@ -110,17 +110,18 @@ bool is_in_strips(const ConvolutionProblem& p, const Sum& s) {
 void run_strips(const ConvolutionProblem& p, const Sum& s) {
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
-  const int64_t all_rows = images * s.out.size(3);
+  const int64_t rows = p.kernel[2] == 3 ? 4 / s.down[0] : s.up[0];
+  const int64_t all_groups = images * ceil_div(s.out.size(3), rows);
   // All a pixel has, where that leaves each core some work and the weight fits
   // the nearest cache.
   const int64_t most = kFactors / p.taps() / kLanes * kLanes;
   const int64_t units = aten::device_of(s.out).info().compute_units;
-  const int64_t shared = channels * all_rows / (kItems * units);
+  const int64_t shared = channels * all_groups * rows / (kItems * units);
   const int64_t at_once = std::clamp(
       ceil_div(shared, kLanes) * kLanes, std::min<int64_t>(64, most), most);
-  const int64_t groups = ceil_div(channels, at_once);
-  const int64_t rows =
-      ceil_div(all_rows, std::min(all_rows, ceil_div(kItems * units, groups)));
+  const int64_t parts = ceil_div(channels, at_once);
+  const int64_t groups = ceil_div(
+      all_groups, std::min(all_groups, ceil_div(kItems * units, parts)));
   launch_sum(s,
              sources::depthwise_strips,
              "depthwise_strips",
@@ -129,12 +130,14 @@ void run_strips(const ConvolutionProblem& p, const Sum& s) {
               {"KERNEL", p.kernel[2]},
               {"STRIDE", s.down[0]},
               {"UP", s.up[0]},
+              {"ROWS", rows},
+              {"PHASE_H", s.padding[0] & (s.up[0] - 1)},
               {"PHASE", s.padding[1] & (s.up[0] - 1)},
               {"CHANNELS", most},
               {"PREFETCH",
                channels > kNearChannels && s.source.nbytes() >= kFarBytes}},
-             range(groups, ceil_div(all_rows, rows), 1, 1),
-             rows,
+             range(parts, ceil_div(all_groups, groups), 1, 1),
+             groups,
              static_cast<int32_t>(at_once),
              plane_of(s.source),
              plane_of(s.out),

@@ -12,49 +12,77 @@
 #ifndef PREFETCH
 #define PREFETCH 0  // pixels are apart and come from memory
 #endif
-#define STRIP 4  // outputs of a row that share what they read
-#define WINDOW (((STRIP - 1) * STRIDE + PHASE + KERNEL - 1) / UP + 1)
+#ifndef ROWS
+#define ROWS 4  // of outputs that share what they read, a multiple of UP
+#endif
+#ifndef PHASE_H
+#define PHASE_H PHASE  // of rows; PHASE is that of columns
+#endif
+// Sums of a larger kernel's strips of several rows do not fit the registers beside
+// what is unrolled, which takes seconds to compile.
+#if KERNEL == 3
+#define STRIP 2  // outputs of a row that share what they read
+#define UNROLL_ROWS _Pragma("unroll")
+#else
+#define STRIP 4
+#define UNROLL_ROWS _Pragma("unroll 1")
+#endif
+// Pixels or rows of the source under `outputs` neighbours.
+#define WINDOW(outputs, phase) ((((outputs) - 1) * STRIDE + (phase) + KERNEL - 1) / UP + 1)
 
 #define LOAD_LANES(p) CONCAT(load_lanes_, DTYPE)(p)
 #define STORE_LANES(p, value) CONCAT(store_lanes_, DTYPE)(p, value)
 
-// Adds what the source's WINDOW pixels from column `first` of a row on give to a
-// strip of outputs.
-static inline void add_row(lanes_t *sums, const lanes_t *factors, const global storage_t *row,
-                           int pixel_stride, int first, int width, int is_inside) {
+// Adds what the pixels from column `first` of the source's r-th row under a tile of
+// outputs give to them.
+static inline __attribute__((always_inline)) void add_row(
+    lanes_t *sums, const lanes_t *taps, const global storage_t *row, int r, int pixel_stride,
+    int first, int width, int is_inside) {
 #pragma unroll
-  for (int i = 0; i < WINDOW; ++i) {
-    lanes_t value;
-    if (is_inside) {
-      value = LOAD_LANES(row + (first + i) * pixel_stride);
-    } else {
-      const int column = clamp(first + i, 0, width - 1);
-      value = LOAD_LANES(row + column * pixel_stride);
-      value = column == first + i ? value : (lanes_t)0;
-    }
+  for (int i = 0; i < WINDOW(STRIP, PHASE); ++i) {
+    const int column = first + i;
+    if (!is_inside && (uint)column >= (uint)width) continue;
+    const lanes_t value = LOAD_LANES(row + column * pixel_stride);
 #pragma unroll
-    for (int o = 0; o < STRIP; ++o) {
-      const int kw = i * UP - o * STRIDE - PHASE;
-      if (kw >= 0 && kw < KERNEL) sums[o] = fma(factors[kw], value, sums[o]);
+    for (int q = 0; q < ROWS; ++q) {
+      const int kh = r * UP - q * STRIDE - PHASE_H;
+      if (kh < 0 || kh >= KERNEL) continue;
+#pragma unroll
+      for (int o = 0; o < STRIP; ++o) {
+        const int kw = i * UP - o * STRIDE - PHASE;
+        if (kw >= 0 && kw < KERNEL) {
+          sums[q * STRIP + o] =
+              fma(taps[kh * KERNEL + kw], value, sums[q * STRIP + o]);
+        }
+      }
     }
   }
 }
 
-// One work-item: up to CHANNELS channels, LANES at least, of `rows` of the images'
-// rows, numbered through the batch. Pairs are (h, w); strides are (n, c, h, w); the weight's are (first
-// element, channel, h, w).
+#define ADD_ROWS(is_inside)                                                            \
+  UNROLL_ROWS for (int r = 0; r < WINDOW(ROWS, PHASE_H); ++r) {                        \
+    const int ih = first_row + r;                                                      \
+    if ((uint)ih >= (uint)source_size.s0) continue;                                    \
+    add_row(sums, taps, in + ih * source_stride.s2 + channel, r, source_stride.s3, iw, \
+            source_size.s1, is_inside);                                                \
+  }
+
+// One work-item: up to CHANNELS channels, LANES at least, of `groups` groups of ROWS
+// rows, numbered through the batch. Pairs are (h, w); strides are (n, c, h, w); the
+// weight's are (first element, channel, h, w).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_strips(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),
                       CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out), const int channels,
                       const int channels_at_once, const int2 source_size, const int2 out_size,
                       const int2 padding, const int images, const int4 source_stride,
                       const int4 weight_stride, const int4 out_stride, const int bias_stride,
-                      const int has_bias, const int rows) {
+                      const int has_bias, const int groups) {
   const int first_channel = get_global_id(0) * channels_at_once;
   const int vectors =
       (min(channels_at_once, channels - first_channel) + LANES - 1) / LANES;
-  const int begin = get_global_id(1) * rows;
-  const int end = min(images * out_size.s0, begin + rows);
+  const int groups_of_image = (out_size.s0 + ROWS - 1) / ROWS;
+  const int begin = get_global_id(1) * groups;
+  const int end = min(images * groups_of_image, begin + groups);
   // The last vector overlaps its neighbour.
   const int last = channels - LANES;
   lanes_t factors[CHANNELS / LANES * TAPS];
@@ -71,34 +99,34 @@ void depthwise_strips(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
                         : (lanes_t)0;
   }
 
-  for (int row_of_batch = begin; row_of_batch < end; ++row_of_batch) {
-    const int n = row_of_batch / out_size.s0;
-    const int oh = row_of_batch % out_size.s0;
-    const int position = oh * STRIDE - padding.s0;
-    const int inside_kh = max(0, -position);
-    const int first_kh = inside_kh + (position + inside_kh) % UP;
-    const int end_kh = min(KERNEL, (source_size.s0 - 1) * UP + 1 - position);
+  for (int group = begin; group < end; ++group) {
+    const int n = group / groups_of_image;
+    const int row = group % groups_of_image * ROWS;
+    // The last rows and the last strip overlap their neighbours, unless taps depend on
+    // their parity.
+    const int oh = UP > 1 ? row : max(0, min(row, out_size.s0 - ROWS));
+    const int first_row = (oh * STRIDE - padding.s0 - PHASE_H) / UP;
     const global storage_t *in = POINTER(source) + (size_t)n * source_stride.s0;
     global storage_t *target =
         POINTER(out) + (size_t)n * out_stride.s0 + oh * out_stride.s2;
     for (int strip = 0; strip < out_size.s1; strip += STRIP) {
-      // The last strip overlaps its neighbour, unless taps depend on its parity.
       const int ow = UP > 1 ? strip : max(0, min(strip, out_size.s1 - STRIP));
-      const int outputs = min(STRIP, out_size.s1 - ow);
       const int iw = (ow * STRIDE - padding.s1 - PHASE) / UP;
-      const int is_inside = iw >= 0 && iw + WINDOW <= source_size.s1;
+      const int is_inside = iw >= 0 && iw + WINDOW(STRIP, PHASE) <= source_size.s1;
+      const int is_whole = ow + STRIP <= out_size.s1 && oh + ROWS <= out_size.s0;
       for (int v = 0; v < vectors; ++v) {
         const int channel = min(first_channel + v * LANES, last);
-        lanes_t sums[STRIP];
+        const lanes_t *taps = factors + v * TAPS;
+        lanes_t sums[ROWS * STRIP];
 #pragma unroll
-        for (int o = 0; o < STRIP; ++o) sums[o] = bases[v];
+        for (int o = 0; o < ROWS * STRIP; ++o) sums[o] = bases[v];
 #if PREFETCH
-        // What the next row of outputs reads first.
-        if (oh + 1 < out_size.s0) {
+        // What the next rows of outputs read first.
+        if (oh + ROWS < out_size.s0) {
 #pragma unroll
-          for (int kh = KERNEL; kh < KERNEL + STRIDE; ++kh) {
-            const int ih = (position + kh) / UP;
-            if ((position + kh) % UP != 0 || ih >= source_size.s0) continue;
+          for (int r = 0; r < ROWS * STRIDE / UP; ++r) {
+            const int ih = first_row + WINDOW(ROWS, PHASE_H) + r;
+            if (ih >= source_size.s0) continue;
 #pragma unroll
             for (int i = 0; i < STRIP * STRIDE / UP; ++i) {
               fetch(in + ih * source_stride.s2 + (iw + i) * source_stride.s3 + channel);
@@ -106,18 +134,19 @@ void depthwise_strips(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
           }
         }
 #endif
-        for (int kh = first_kh; kh < end_kh; kh += UP) {
-          const lanes_t *row_factors = factors + v * TAPS + kh * KERNEL;
-          const global storage_t *row = in + (position + kh) / UP * source_stride.s2 + channel;
-          if (is_inside) {
-            add_row(sums, row_factors, row, source_stride.s3, iw, source_size.s1, 1);
-          } else {
-            add_row(sums, row_factors, row, source_stride.s3, iw, source_size.s1, 0);
-          }
+        if (is_inside) {
+          ADD_ROWS(1)
+        } else {
+          ADD_ROWS(0)
         }
 #pragma unroll
-        for (int o = 0; o < STRIP; ++o) {
-          if (o < outputs) STORE_LANES(target + (ow + o) * out_stride.s3 + channel, sums[o]);
+        for (int q = 0; q < ROWS; ++q) {
+#pragma unroll
+          for (int o = 0; o < STRIP; ++o) {
+            if (!is_whole && (oh + q >= out_size.s0 || ow + o >= out_size.s1)) continue;
+            STORE_LANES(target + q * out_stride.s2 + (ow + o) * out_stride.s3 + channel,
+                        sums[q * STRIP + o]);
+          }
         }
       }
     }
