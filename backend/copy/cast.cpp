@@ -32,14 +32,15 @@ bool cast_contiguous(at::TensorIteratorBase& iter) {
   if (to == from) {
     to = from = bits_of(iter.element_size(0));
   }
-  if (iter.numel() == 0 || !iter.is_contiguous() || !device_of(out).is_cpu() ||
-      at::isReducedFloatingType(to) || at::isReducedFloatingType(from)) {
+  if (iter.numel() == 0 || !iter.is_contiguous() || !device_of(out).is_cpu()) {
     return false;
   }
   const int64_t workers = int64_t{device_of(out).info().compute_units} * 4;
   const int64_t chunk =
       std::clamp((iter.numel() + workers - 1) / workers, kMinChunk, kMaxChunk) /
       16 * 16;
+  const int64_t out_bytes = iter.numel() * int64_t{iter.element_size(0)};
+  const int64_t in_bytes = iter.numel() * int64_t{iter.element_size(1)};
   // A line of the result at once.
   const int64_t lanes = iter.element_size(0) == 8 ? 8 : 16;
   launch(out,
@@ -50,10 +51,16 @@ bool cast_contiguous(at::TensorIteratorBase& iter) {
           {"LANES", lanes},
           {"FROM_BOOL", from == at::kBool},
           {"TO_BOOL", to == at::kBool},
+          {"FROM_FLOAT16", from == at::kHalf},
+          {"TO_FLOAT16", to == at::kHalf},
+          {"FROM_BFLOAT16", from == at::kBFloat16},
+          {"TO_BFLOAT16", to == at::kBFloat16},
           {"TRUNCATES", at::isFloatingType(from) && !at::isFloatingType(to)},
+          {"INT64_TO_FLOAT", from == at::kLong && at::isFloatingType(to)},
+          // What is read beside a narrower result takes the caches, too.
           {"STREAM",
            exceeds_caches(device_of(out),
-                          iter.numel() * int64_t(iter.element_size(0)))}},
+                          std::max(out_bytes, (out_bytes + in_bytes) / 2))}},
          range((iter.numel() + chunk - 1) / chunk, 1),
          arg_at(iter.data_ptr(0), to),
          arg_at(iter.data_ptr(1), from),

@@ -6,8 +6,7 @@
 namespace torch_opencl::ops {
 
 // Converts the iterator's input, which is not complex, to its output and
-// returns true, where both are contiguous on a CPU. Conversions of float16 and
-// bfloat16 are the pointwise engine's, which computes them in float32.
+// returns true, where both are contiguous on a CPU.
 bool cast_contiguous(at::TensorIteratorBase& iter);
 
 }  // namespace torch_opencl::ops

@@ -115,6 +115,8 @@ PLAIN_DTYPES = (
     torch.int32,
     torch.uint64,
     torch.int64,
+    torch.float16,
+    torch.bfloat16,
     torch.float32,
     torch.float64,
 )
@@ -149,6 +151,19 @@ def test_conversion_of_large_floats_to_integers(device, source):
     assert torch.equal(whole.to(device).long().cpu(), whole.long())
 
 
+@pytest.mark.parametrize("target", [torch.float16, torch.bfloat16, torch.float32])
+def test_conversion_of_large_integers_to_floats(device, target):
+    """Rounded once, inside the range of int32 and outside of it."""
+    host = torch.cat(
+        [
+            torch.randint(-(2**31), 2**31, (99,)),
+            torch.randint(-(2**62), 2**62, (99,)),
+            2 ** torch.arange(63) + 2 ** torch.arange(63).sub(25).clamp(min=0),
+        ]
+    ).repeat(3)
+    assert torch.equal(host.to(device).to(target).cpu(), host.to(target))
+
+
 # Results of 32 MiB and more are written past the caches.
 @pytest.mark.parametrize(
     ("source", "target"),
@@ -159,6 +174,9 @@ def test_conversion_of_large_floats_to_integers(device, source):
         (torch.float32, torch.int32),
         (torch.bool, torch.uint8),
         (torch.bfloat16, torch.bfloat16),
+        (torch.float32, torch.bfloat16),
+        (torch.float64, torch.float16),
+        (torch.bfloat16, torch.int64),
     ],
 )
 def test_conversions_larger_than_caches(device, source, target):
@@ -394,9 +412,10 @@ def test_large_transposing_copies(device, size):
         assert torch.equal(result.cpu(), source.transpose(a, b))
 
 
-def test_every_half_widens_exactly(device):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_every_half_widens_exactly(device, dtype):
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int16)
-    halves = bits.view(torch.float16)
+    halves = bits.view(dtype)
     found = halves.to(device).float().cpu()
     assert torch.equal(found.nan_to_num(7.0), halves.float().nan_to_num(7.0))
     assert torch.equal(found.isnan(), halves.isnan())
