@@ -100,16 +100,20 @@ void backward(const Window& window,
     repeat_gradients(window, divisor, grad_output, grad_input);
     return;
   }
-  const PoolWork work = backward_work(grad_input, spatial);
-  const bool by_planes = work == PoolWork::kPlane;
-  launch_pool(by_planes ? sources::pool_scatter : sources::avg_pool,
-              by_planes ? "avg_pool_backward_scatter" : "avg_pool_backward",
+  PoolTensors tensors{
+      .pooled = grad_output, .image = grad_input, .writes_image = true};
+  tensors.work = backward_work(tensors, window, spatial);
+  const bool by_bands = tensors.work == PoolWork::kBand;
+  const bool by_planes = tensors.work == PoolWork::kPlane;
+  launch_pool(by_bands    ? sources::pool_gather
+              : by_planes ? sources::pool_scatter
+                          : sources::avg_pool,
+              by_bands    ? "avg_pool_backward_gather"
+              : by_planes ? "avg_pool_backward_scatter"
+                          : "avg_pool_backward",
               window,
               spatial,
-              {.pooled = grad_output,
-               .image = grad_input,
-               .writes_image = true,
-               .work = work},
+              tensors,
               count_include_pad,
               divisor,
               arg(grad_input),

@@ -112,6 +112,7 @@ inline constexpr int kPoolWorkGroup = 64;
 enum class PoolWork {
   kBlock,  // some neighbouring elements
   kRows,   // rows of outputs: pool_rows.cl
+  kBand,   // some lines of an image's gradient: pool_gather.cl
   kPlane,  // an image's gradient, or some channels of it: pool_scatter.cl
 };
 
@@ -134,17 +135,61 @@ inline PoolWork forward_work(const at::Tensor& out,
              : PoolWork::kBlock;
 }
 
+// How many windows of an axis an element lies in, at most.
+inline int64_t overlap_of(const Window& window,
+                          int axis,
+                          const Plane& image,
+                          const Plane& pooled) {
+  if (window.adaptive) {
+    // Where windows differ in size it depends on the element.
+    const int64_t windows = std::max<int64_t>(pooled.sizes[2 + axis], 1);
+    return image.sizes[2 + axis] % windows == 0 ? 1 : windows;
+  }
+  const int64_t reach =
+      (window.kernel_size[axis] - 1) * window.dilation[axis] + 1;
+  return (reach + window.stride[axis] - 1) / window.stride[axis];
+}
+
 // Half types would round each partial sum of a plane.
-inline PoolWork backward_work(const at::Tensor& grad_input, int spatial) {
-  const Plane image(grad_input, spatial);
-  const at::ScalarType type = grad_input.scalar_type();
+inline PoolWork backward_work(const PoolTensors& tensors,
+                              const Window& window,
+                              int spatial) {
+  const Plane image(tensors.image, spatial);
+  const Plane pooled(tensors.pooled, spatial);
+  const at::ScalarType type = tensors.image.scalar_type();
   const int64_t step = image.pixel_stride();
-  return aten::device_of(grad_input).is_cpu() &&
-                 (type == at::kFloat || type == at::kDouble) &&
-                 grad_input.dim() > spatial &&
-                 (image.channels_last() ? step != 0 : step == 1)
-             ? PoolWork::kPlane
-             : PoolWork::kBlock;
+  const bool by_planes = aten::device_of(tensors.image).is_cpu() &&
+                         (type == at::kFloat || type == at::kDouble) &&
+                         tensors.image.dim() > spatial &&
+                         (image.channels_last() ? step != 0 : step == 1);
+  if (!by_planes) {
+    return PoolWork::kBlock;
+  }
+  const bool dense = image.channels_last() && pooled.strides[1] == 1 &&
+                     (!tensors.indices.defined() ||
+                      Plane(tensors.indices, spatial).strides[1] == 1);
+  const auto overlap = [&](int axis) {
+    return overlap_of(window, axis, image, pooled);
+  };
+  // LANES and WINDOWS of pool_gather.cl. Where more windows overlap, adding
+  // them up at each element takes longer than adding each to its elements.
+  return dense && image.sizes[1] >= 16 && overlap(0) == 1 &&
+                 overlap(1) * overlap(2) <= 9
+             ? PoolWork::kBand
+             : PoolWork::kPlane;
+}
+
+// Into how many bands an image is divided where there are few images. A band
+// has at least two lines.
+inline int64_t bands_of(const runtime::Device& device, const Plane& image) {
+  constexpr int64_t kBandElements = int64_t{1} << 16;
+  const auto& [images, channels, depth, height, width] = image.sizes;
+  const int64_t most =
+      std::min(depth * ((height + 1) / 2),
+               channels * depth * height * width / kBandElements);
+  return std::clamp<int64_t>(8 * int64_t{device.info().compute_units} / images,
+                             1,
+                             std::max<int64_t>(most, 1));
 }
 
 // `arguments` follow the geometry.
@@ -182,16 +227,24 @@ void launch_pool(const aten::KernelSource& source,
     }
     case PoolWork::kRows:
       blocks *= pooled.sizes[2] * pooled.sizes[3];
-      [[fallthrough]];
-    case PoolWork::kPlane:
-      // Few rows or images: channels are divided too.
+      // Few rows: channels are divided too.
       parts = channels_last
                   ? std::clamp<int64_t>(8 * units / blocks, 1, channel_blocks)
                   : written.sizes[1];
       blocks *= parts;
-      tile = tensors.work == PoolWork::kRows
-                 ? std::max<int64_t>(1, blocks / (32 * units))
-                 : 1;
+      tile = std::max<int64_t>(1, blocks / (32 * units));
+      break;
+    case PoolWork::kBand:
+      parts = bands_of(device, image);
+      blocks *= parts;
+      break;
+    case PoolWork::kPlane:
+      // Fewer images than cores: channels are divided too, no further, because
+      // prefetchers read those of the other parts in vain.
+      parts = channels_last
+                  ? std::clamp<int64_t>(units / blocks, 1, channel_blocks)
+                  : written.sizes[1];
+      blocks *= parts;
       break;
   }
   const int64_t items = (blocks + tile - 1) / tile;
@@ -204,10 +257,14 @@ void launch_pool(const aten::KernelSource& source,
   const bool unrolls =
       lane_stride != 0 && window.dilation[2] == 1 && (taps == 2 || taps == 3);
   // Indices are twice as large as the maxima beside them, and read much later.
+  // Bands whose channels are no whole vectors write some of them twice.
   const bool streams =
-      tensors.indices.defined() && !tensors.writes_image &&
-      exceeds_caches(device,
-                     tensors.pooled.nbytes() + tensors.indices.nbytes());
+      tensors.work == PoolWork::kBand
+          ? written.sizes[1] % block == 0 &&
+                exceeds_caches(device, tensors.image.nbytes())
+          : tensors.indices.defined() && !tensors.writes_image &&
+                exceeds_caches(
+                    device, tensors.pooled.nbytes() + tensors.indices.nbytes());
   const auto with_index = [&](auto index) {
     using Index = decltype(index);
     Geometry<Index> geometry;

@@ -67,17 +67,22 @@ void backward(const char* name,
   if (grad_input.numel() == 0) {
     return;
   }
-  const PoolWork work = backward_work(grad_input, spatial);
-  const bool by_planes = work == PoolWork::kPlane;
-  launch_pool(by_planes ? sources::pool_scatter : sources::max_pool,
-              by_planes ? "max_pool_backward_scatter" : "max_pool_backward",
+  PoolTensors tensors{.pooled = grad_output,
+                      .image = grad_input,
+                      .indices = indices,
+                      .writes_image = true};
+  tensors.work = backward_work(tensors, window, spatial);
+  const bool by_bands = tensors.work == PoolWork::kBand;
+  const bool by_planes = tensors.work == PoolWork::kPlane;
+  launch_pool(by_bands    ? sources::pool_gather
+              : by_planes ? sources::pool_scatter
+                          : sources::max_pool,
+              by_bands    ? "max_pool_backward_gather"
+              : by_planes ? "max_pool_backward_scatter"
+                          : "max_pool_backward",
               window,
               spatial,
-              {.pooled = grad_output,
-               .image = grad_input,
-               .indices = indices,
-               .writes_image = true,
-               .work = work},
+              tensors,
               false,
               arg(grad_input),
               arg(indices),

@@ -303,14 +303,28 @@ def test_gradients_of_long_rows(device, layout, dtype):
         check(call, [x], device, dtype)
 
 
-def test_gradient_of_indices_outside_the_image(device):
-    gradient = torch.ones(1, 4, 2, 2, device=device)
-    image = torch.zeros(1, 4, 4, 4, device=device)
-    far = torch.full((1, 4, 2, 2), 1 << 40, device=device)
-    result = torch.ops.aten.max_pool2d_with_indices_backward(
-        gradient, image, [2, 2], [2, 2], [0, 0], [1, 1], False, far
-    )
-    assert not result.any()
+@pytest.mark.parametrize("channels", [4, 40])
+def test_gradient_of_indices_outside_the_image(device, channels):
+    gradient = channels_last(torch.ones(1, channels, 2, 2)).to(device)
+    image = channels_last(torch.zeros(1, channels, 4, 4)).to(device)
+    for far in (1 << 40, 16, -1, -(1 << 31)):
+        indices = torch.full_like(gradient, far, dtype=torch.int64)
+        result = torch.ops.aten.max_pool2d_with_indices_backward(
+            gradient, image, [2, 2], [2, 2], [0, 0], [1, 1], False, indices
+        )
+        assert not result.any()
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: F.max_pool2d(x, 3, 2, 1),
+        lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+        lambda x: F.adaptive_avg_pool2d(x, (3, 1)),
+    ],
+)
+def test_gradients_of_few_large_images(device, pool):
+    check(pool, [channels_last(torch.randn(2, 40, 63, 66))], device)
 
 
 def test_backward_is_deterministic(device):
