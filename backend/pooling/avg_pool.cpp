@@ -96,21 +96,24 @@ void backward(const Window& window,
   if (grad_input.numel() == 0) {
     return;
   }
-  if (repeats_gradients(window, spatial, grad_output, grad_input)) {
-    repeat_gradients(window, divisor, grad_output, grad_input);
-    return;
-  }
   PoolTensors tensors{
       .pooled = grad_output, .image = grad_input, .writes_image = true};
   tensors.work = backward_work(tensors, window, spatial);
-  const bool by_bands = tensors.work == PoolWork::kBand;
-  const bool by_planes = tensors.work == PoolWork::kPlane;
-  launch_pool(by_bands    ? sources::pool_gather
-              : by_planes ? sources::pool_scatter
-                          : sources::avg_pool,
-              by_bands    ? "avg_pool_backward_gather"
-              : by_planes ? "avg_pool_backward_scatter"
-                          : "avg_pool_backward",
+  if (tensors.work != PoolWork::kTiles &&
+      repeats_gradients(window, spatial, grad_output, grad_input)) {
+    repeat_gradients(window, divisor, grad_output, grad_input);
+    return;
+  }
+  const auto [source, kernel_name] =
+      tensors.work == PoolWork::kBand
+          ? std::pair(&sources::pool_gather, "avg_pool_backward_gather")
+      : tensors.work == PoolWork::kTiles
+          ? std::pair(&sources::pool_tiles, "pool_backward_tiles")
+      : tensors.work == PoolWork::kPlane
+          ? std::pair(&sources::pool_scatter, "avg_pool_backward_scatter")
+          : std::pair(&sources::avg_pool, "avg_pool_backward");
+  launch_pool(*source,
+              kernel_name,
               window,
               spatial,
               tensors,

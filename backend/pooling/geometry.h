@@ -113,6 +113,7 @@ enum class PoolWork {
   kBlock,  // some neighbouring elements
   kRows,   // rows of outputs: pool_rows.cl
   kBand,   // some lines of an image's gradient: pool_gather.cl
+  kTiles,  // planes of it whose windows lie side by side: pool_tiles.cl
   kPlane,  // an image's gradient, or some channels of it: pool_scatter.cl
 };
 
@@ -150,33 +151,45 @@ inline int64_t overlap_of(const Window& window,
   return (reach + window.stride[axis] - 1) / window.stride[axis];
 }
 
-// Half types would round each partial sum of a plane.
 inline PoolWork backward_work(const PoolTensors& tensors,
                               const Window& window,
                               int spatial) {
   const Plane image(tensors.image, spatial);
   const Plane pooled(tensors.pooled, spatial);
+  const Plane indices =
+      tensors.indices.defined() ? Plane(tensors.indices, spatial) : pooled;
   const at::ScalarType type = tensors.image.scalar_type();
-  const int64_t step = image.pixel_stride();
-  const bool by_planes = aten::device_of(tensors.image).is_cpu() &&
-                         (type == at::kFloat || type == at::kDouble) &&
-                         tensors.image.dim() > spatial &&
-                         (image.channels_last() ? step != 0 : step == 1);
-  if (!by_planes) {
+  if (!aten::device_of(tensors.image).is_cpu() || !at::isFloatingType(type)) {
     return PoolWork::kBlock;
   }
-  const bool dense = image.channels_last() && pooled.strides[1] == 1 &&
-                     (!tensors.indices.defined() ||
-                      Plane(tensors.indices, spatial).strides[1] == 1);
-  const auto overlap = [&](int axis) {
-    return overlap_of(window, axis, image, pooled);
+  int64_t overlap[3];
+  for (int i = 0; i < 3; ++i) overlap[i] = overlap_of(window, i, image, pooled);
+  // WINDOWS of pool_gather.cl. Where more windows overlap, adding them up at
+  // each element takes longer than adding each to its elements.
+  const bool few_windows = overlap[0] * overlap[1] * overlap[2] <= 9;
+  const int64_t step = image.pixel_stride();
+  const auto dense = [&](int dim) {
+    return image.strides[dim] == 1 && pooled.strides[dim] == 1 &&
+           indices.strides[dim] == 1;
   };
-  // LANES and WINDOWS of pool_gather.cl. Where more windows overlap, adding
-  // them up at each element takes longer than adding each to its elements.
-  return dense && image.sizes[1] >= 16 && overlap(0) == 1 &&
-                 overlap(1) * overlap(2) <= 9
-             ? PoolWork::kBand
-             : PoolWork::kPlane;
+  // Fewer numbers side by side than LANES of either file are not worth it.
+  if (image.channels_last()) {
+    if (few_windows && overlap[0] == 1 && dense(1) && step != 0 &&
+        image.sizes[1] >= 16) {
+      return PoolWork::kBand;
+    }
+  } else if (dense(4) && !window.adaptive && window.dilation == Axes{1, 1, 1} &&
+             window.padding[2] == 0 && window.kernel_size[2] == 2 &&
+             window.stride[2] == 2 && overlap[0] == 1 && overlap[1] == 1 &&
+             image.sizes[4] >= 2 * pooled.sizes[4] && pooled.sizes[4] >= 16) {
+    return PoolWork::kTiles;
+  }
+  // Half types would round each partial sum of a plane.
+  return (type == at::kFloat || type == at::kDouble) &&
+                 tensors.image.dim() > spatial &&
+                 (image.channels_last() ? step != 0 : step == 1)
+             ? PoolWork::kPlane
+             : PoolWork::kBlock;
 }
 
 // Into how many bands an image is divided where there are few images. A band
@@ -238,6 +251,10 @@ void launch_pool(const aten::KernelSource& source,
       parts = bands_of(device, image);
       blocks *= parts;
       break;
+    case PoolWork::kTiles:
+      blocks *= written.sizes[1];
+      tile = std::max<int64_t>(1, blocks / (32 * units));
+      break;
     case PoolWork::kPlane:
       // Fewer images than cores: channels are divided too, no further, because
       // prefetchers read those of the other parts in vain.
@@ -258,11 +275,14 @@ void launch_pool(const aten::KernelSource& source,
       lane_stride != 0 && window.dilation[2] == 1 && (taps == 2 || taps == 3);
   // Indices are twice as large as the maxima beside them, and read much later.
   // Bands whose channels are no whole vectors write some of them twice.
+  const at::ScalarType type = tensors.image.scalar_type();
   const bool streams =
-      tensors.work == PoolWork::kBand
-          ? written.sizes[1] % block == 0 &&
+      tensors.writes_image
+          ? (type == at::kFloat || type == at::kDouble) &&
+                (tensors.work == PoolWork::kTiles ||
+                 written.sizes[1] % block == 0) &&
                 exceeds_caches(device, tensors.image.nbytes())
-          : tensors.indices.defined() && !tensors.writes_image &&
+          : tensors.indices.defined() &&
                 exceeds_caches(
                     device, tensors.pooled.nbytes() + tensors.indices.nbytes());
   const auto with_index = [&](auto index) {
@@ -295,6 +315,7 @@ void launch_pool(const aten::KernelSource& source,
                   {"STRIDE", lane_stride},
                   {"TAPS", unrolls ? taps : 0},
                   {"STREAM", streams},
+                  {"MAXIMUM", tensors.indices.defined()},
                   {"ADAPTIVE", window.adaptive},
                   {"COUNT_INCLUDE_PAD", count_include_pad},
                   {"INDEX64", sizeof(Index) == 8},

@@ -72,14 +72,16 @@ void backward(const char* name,
                       .indices = indices,
                       .writes_image = true};
   tensors.work = backward_work(tensors, window, spatial);
-  const bool by_bands = tensors.work == PoolWork::kBand;
-  const bool by_planes = tensors.work == PoolWork::kPlane;
-  launch_pool(by_bands    ? sources::pool_gather
-              : by_planes ? sources::pool_scatter
-                          : sources::max_pool,
-              by_bands    ? "max_pool_backward_gather"
-              : by_planes ? "max_pool_backward_scatter"
-                          : "max_pool_backward",
+  const auto [source, kernel_name] =
+      tensors.work == PoolWork::kBand
+          ? std::pair(&sources::pool_gather, "max_pool_backward_gather")
+      : tensors.work == PoolWork::kTiles
+          ? std::pair(&sources::pool_tiles, "pool_backward_tiles")
+      : tensors.work == PoolWork::kPlane
+          ? std::pair(&sources::pool_scatter, "max_pool_backward_scatter")
+          : std::pair(&sources::max_pool, "max_pool_backward");
+  launch_pool(*source,
+              kernel_name,
               window,
               spatial,
               tensors,

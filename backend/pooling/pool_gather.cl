@@ -1,6 +1,5 @@
-// Gradients of max and average pooling on CPUs, for float and double images of at
-// least LANES channels, innermost in all tensors, whose pixels are evenly spaced. A
-// work-item makes some lines of an image with all their channels, as memory without
+// Gradients of max and average pooling on CPUs, of images of at least LANES channels,
+// innermost in all tensors, whose pixels are evenly spaced. A work-item makes some lines of an image with all their channels, as memory without
 // gaps is what prefetchers like: it adds up what the windows around a pixel hand to
 // it, in their order, and writes each pixel once.
 
@@ -45,9 +44,6 @@ inline band_t band_of(const geometry_t *g) {
            next_##c < g->channels;                                         \
        next_##c += LANES)
 
-// An index that does not fit becomes one that no pixel has.
-#define narrow_float32 convert_int16_sat
-#define narrow_float64 convert_long16
 #define OUTSIDE (-1)  // the image
 #define FOR_EACH_OF(i, count) _Pragma("unroll") for (int i = 0; i < count; ++i)
 #define FOR_EACH_PIXEL(i, j) FOR_EACH_OF(i, TILE) FOR_EACH_OF(j, TILE)
@@ -87,7 +83,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_gat
         for (int d = d_begin; d < d_end; ++d)
           for (int h = h_begin; h < h_end; ++h)
             for (int w = w_begin; w < w_end; ++w) {
-              const where_t where = CONCAT(narrow_, DTYPE)(
+              const where_t where = NARROW_LANES(
                   vload16(0, chosen + pixel_offset(g->indices_strides, d, h, w) + c));
               const lanes_t grad =
                   LOAD_VECTOR(grads + pixel_offset(g->pooled_strides, d, h, w) + c);

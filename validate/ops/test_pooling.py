@@ -318,6 +318,23 @@ def test_gradient_of_indices_outside_the_image(device, channels):
 @pytest.mark.parametrize(
     "pool",
     [
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.max_pool2d(x, (3, 2), (4, 2), (1, 0)),
+        lambda x: F.max_pool3d(x, 2),
+        lambda x: F.avg_pool2d(x, 2),
+        lambda x: F.avg_pool2d(x, (1, 2), (3, 2), divisor_override=5),
+        lambda x: F.avg_pool2d(x, (3, 2), padding=(1, 0), count_include_pad=False),
+    ],
+)
+@pytest.mark.parametrize("width", [32, 33, 47, 70])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_gradients_of_windows_side_by_side(device, pool, width, dtype):
+    check(pool, [torch.randn(2, 3, 7, width)], device, dtype)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
         lambda x: F.max_pool2d(x, 3, 2, 1),
         lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
         lambda x: F.adaptive_avg_pool2d(x, (3, 1)),
