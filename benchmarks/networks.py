@@ -3,6 +3,7 @@
     python benchmarks/networks.py
     python benchmarks/networks.py --models resnet50,vgg16 --modes train --json a.json
     python benchmarks/networks.py --devices opencl:1 cpu --memory-format channels_last
+    python benchmarks/networks.py --devices opencl:0 --memory-format both
     python benchmarks/networks.py --from a.json b.json --plot networks.svg
 
 A training step is forward, cross entropy, backward and a step of Adam. A time
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import measure
 import torch
@@ -65,7 +67,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument(
-        "--memory-format", choices=measure.LAYOUTS, default="contiguous"
+        "--memory-format",
+        choices=(*measure.LAYOUTS, "both"),
+        default="contiguous",
+        help="both: each device in either, in turns; the last of --devices in the "
+        "contiguous one is what others are compared with",
     )
     parser.add_argument(
         "--dtype",
@@ -100,13 +106,32 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
+class Place(NamedTuple):
+    device: str
+    memory_format: str
+
+
+def places_of(options: argparse.Namespace) -> dict[str, Place]:
+    """Where networks run, by what the table calls it."""
+    if options.memory_format != "both":
+        return {
+            device: Place(device, options.memory_format) for device in options.devices
+        }
+    return {
+        f"{device} {layout}": Place(device, layout)
+        for device in options.devices
+        for layout in reversed(measure.LAYOUTS)
+    }
+
+
 def step_of(
-    name: str, mode: str, device: str, options: argparse.Namespace
+    name: str, mode: str, place: Place, options: argparse.Namespace
 ) -> Callable[[], object]:
-    """A step of the network, seeded alike on every device."""
+    """A step of the network, seeded alike everywhere."""
+    device = place.device
     torch.manual_seed(0)
     dtype = measure.DTYPES[options.dtype]
-    layout = measure.LAYOUTS[options.memory_format]
+    layout = measure.LAYOUTS[place.memory_format]
     size = (options.batch, 3, options.image_size, options.image_size)
     model = build(name).to(device, dtype, memory_format=layout)
     pictures = torch.randn(size).to(device, dtype).contiguous(memory_format=layout)
@@ -148,20 +173,22 @@ def measure_network(
 ) -> Row:
     row = Row(name, mode)
     steps = {}
-    for device in options.devices:
-        progress(f"{device}: first step")
+    places = places_of(options)
+    for title, place in places.items():
+        progress(f"{title}: first step")
         try:
-            step = step_of(name, mode, device, options)
+            step = step_of(name, mode, place, options)
             step()
-            measure.synchronize(device)
-            steps[device] = step
+            measure.synchronize(place.device)
+            steps[title] = step
         except (RuntimeError, NotImplementedError) as error:
-            row.errors[device] = str(error).splitlines()[0]
+            row.errors[title] = str(error).splitlines()[0]
     row.times = measure.interleave(
         steps,
         seconds=options.seconds,
         rounds=(options.min_rounds, 50),
         progress=progress,
+        places={title: place.device for title, place in places.items()},
     )
     return row
 
@@ -273,7 +300,7 @@ def measure_all(options: argparse.Namespace, console: Console) -> dict[str, obje
         "benchmark": "networks",
         "machine": measure.describe_machine(options.devices),
         "settings": {name: getattr(options, name) for name in settings},
-        "devices": options.devices,
+        "devices": list(places_of(options)),
         "fallbacks": torch.opencl.fallback_stats(),
         "rows": [asdict(row) for row in rows],
     }
