@@ -18,8 +18,8 @@
 #ifndef PHASE_H
 #define PHASE_H PHASE  // of rows; PHASE is that of columns
 #endif
-// Sums of a larger kernel's strips of several rows do not fit the registers beside
-// what is unrolled, which takes seconds to compile.
+// Larger kernels would take PoCL seconds to compile unrolled, and are no faster by
+// several rows that are not.
 #if KERNEL == 3
 #define STRIP 2  // outputs of a row that share what they read
 #define UNROLL_ROWS _Pragma("unroll")

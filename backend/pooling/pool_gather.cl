@@ -29,9 +29,7 @@ inline band_t band_of(const geometry_t *g) {
   const long all = (long)g->image[0] * band.lines;
   band.first_line = (int)(all * part / g->parts);
   band.end_line = (int)(all * (part + 1) / g->parts);
-  band.step = g->image[2] > 1   ? g->image_strides[4]
-              : g->image[1] > 1 ? g->image_strides[3]
-                                : g->image_strides[2];
+  band.step = pixel_step(g);
   return band;
 }
 

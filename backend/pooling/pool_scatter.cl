@@ -36,9 +36,7 @@ inline image_t image_of(const geometry_t *g,
   image.channels =
       min((int)((long)blocks * (part + 1) / g->parts) * LANES, g->channels) -
       image.channel;
-  image.step = g->image[2] > 1   ? g->image_strides[4]
-               : g->image[1] > 1 ? g->image_strides[3]
-                                 : g->image_strides[2];
+  image.step = pixel_step(g);
   image.pixels = (index_t)g->image[0] * g->image[1] * g->image[2];
   image.cleared = 0;
   image.values = grad_input + image.batch * g->image_strides[0] +
