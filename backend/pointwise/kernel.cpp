@@ -26,6 +26,7 @@ bool uses_lanes(const PointwiseKey& key) {
   bool uses =
       key.op->is_lanewise && key.compute == DType::kFloat32 &&
       (key.layout == PointwiseLayout::kChunks ||
+       key.layout == PointwiseLayout::kJoinedChunks ||
        (key.layout == PointwiseLayout::kStridedChunks && key.inner[0] == 1));
   for (int i = 0; i < key.operands; ++i) {
     const bool is_condition = i >= key.outputs && key.dtypes[i] == DType::kBool;
@@ -125,7 +126,10 @@ std::string lanes_text(const PointwiseKey& key, const Index& index) {
     }
     const std::string pointer = "p" + std::to_string(i);
     const bool is_strided_run = key.layout == PointwiseLayout::kStridedChunks;
-    if (is_strided_run && key.inner[i] == 0) {
+    if (key.layout == PointwiseLayout::kJoinedChunks && key.inner[i] == 0) {
+      text += "select((value_t)" + names[i] + "_now, (value_t)" + names[i] +
+              "_next, is_next)";
+    } else if (is_strided_run && key.inner[i] == 0) {
       text += load_text(key.dtypes[i], pointer, index(i));
     } else if (is_strided_run && key.inner[i] == 2) {
       text += "load_every_second(" + pointer + " + (" + index(i) + "), width)";
@@ -165,6 +169,43 @@ std::string operand_offsets_text(const PointwiseKey& key, int first) {
     }
   }
   return offsets_text(walks, "sizes", first, key.dimensions);
+}
+
+// Vectors of contiguous operands run on into the next run, for which the others
+// have a number: they hold elements of two runs at most.
+std::string joined_text(const PointwiseKey& key) {
+  const std::vector<std::string> names = operand_names(*key.op);
+  std::string declarations;
+  std::string steps;
+  std::string loads;
+  std::vector<Walk> walks;
+  for (int i = 1; i < key.operands; ++i) {
+    if ((key.host_operands >> i & 1) || key.inner[i] != 0) {
+      continue;
+    }
+    declarations +=
+        "float " + names[i] + "_now = 0, " + names[i] + "_next = 0;\n";
+    steps += names[i] + "_now = " + names[i] + "_next;\n";
+    loads += names[i] + "_next = " +
+             load_text(key.dtypes[i], "p" + std::to_string(i), offset_name(i)) +
+             ";\n";
+    walks.push_back({offset_name(i), "strides" + std::to_string(i)});
+  }
+  const std::string next =
+      "{\n" + steps + "count_t linear = min(run, runs - 1);\n" +
+      offsets_text(walks, "sizes", 1, key.dimensions) + loads + "}\n";
+  const std::string lanes = std::to_string(kValueLanes);
+  return "const uint begin = get_global_id(0) * chunk;\n"
+         "const uint end = min(count, begin + chunk);\n"
+         "uint run = begin / (uint)sizes.s0;\n"
+         "int left = sizes.s0 - (int)(begin - run * (uint)sizes.s0);\n" +
+         declarations + next + "++run;\n" + next +
+         "for (uint i = begin; i < end; i += " + lanes +
+         ") {\n"
+         "const int16 is_next = lane_numbers >= left;\n" +
+         lanes_text(key, [](int) { return std::string("i"); }) +
+         "left -= " + lanes +
+         ";\nif (left <= 0) {\nleft += sizes.s0;\n++run;\n" + next + "}\n}\n";
 }
 
 std::string parameters_text(const PointwiseKey& key) {
@@ -209,6 +250,8 @@ std::string body_text(const PointwiseKey& key) {
       return "if (get_global_id(0) >= count) return;\n"
              "count_t linear = get_global_id(0);\n" +
              operand_offsets_text(key, 0) + element_text(key, offset_name);
+    case PointwiseLayout::kJoinedChunks:
+      return joined_text(key);
     case PointwiseLayout::kStridedChunks: {
       const auto index = [&key](int i) {
         const std::string step = "strides" + std::to_string(i) + ".s0";
@@ -216,12 +259,12 @@ std::string body_text(const PointwiseKey& key) {
                                  : key.inner[i] == 1 ? " + i"
                                                      : " + i * " + step);
       };
-      return "const uint runs = ((uint)sizes.s0 + chunk - 1) / chunk;\n"
+      return "const uint parts = ((uint)sizes.s0 + chunk - 1) / chunk;\n"
              "for (uint run = get_global_id(0) * count;\n"
-             "     run < (get_global_id(0) + 1) * count && run < total;\n"
+             "     run < (get_global_id(0) + 1) * count && run < runs;\n"
              "     ++run) {\n"
-             "count_t linear = run / runs;\n"
-             "const int begin = (run - linear * runs) * chunk;\n"
+             "count_t linear = run / parts;\n"
+             "const int begin = (run - linear * parts) * chunk;\n"
              "const int end = min(sizes.s0, begin + (int)chunk);\n" +
              operand_offsets_text(key, 1) + loop_text(key, "int", index) +
              "}\n";
@@ -235,15 +278,19 @@ std::string body_text(const PointwiseKey& key) {
 std::string pointwise_text(const PointwiseKey& key) {
   std::string text = key.streams ? "#define STREAM 1\n" : "";
   text += preamble(key.compute, key.op->uses_math, uses_lanes(key));
-  const bool items = key.layout == PointwiseLayout::kItems ||
-                     key.layout == PointwiseLayout::kStridedItems;
   text += "typedef int index_t;\ntypedef uint count_t;\n";
+  if (key.layout == PointwiseLayout::kJoinedChunks) {
+    text +=
+        "constant int16 lane_numbers = "
+        "(int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);\n";
+  }
   text += key.op->preamble;
   text += "kernel __attribute__((reqd_work_group_size(" +
-          std::to_string(items ? kPointwiseGroup : 1) +
+          std::to_string(is_element_wise(key.layout) ? kPointwiseGroup : 1) +
           ", 1, 1)))\nvoid pointwise(" + parameters_text(key);
-  if (key.layout == PointwiseLayout::kStridedChunks) {
-    text += ", const uint total";
+  if (key.layout == PointwiseLayout::kStridedChunks ||
+      key.layout == PointwiseLayout::kJoinedChunks) {
+    text += ", const uint runs";
   }
   text += ") {\n";
   for (int i = 0; i < key.operands; ++i) {

@@ -15,11 +15,17 @@ enum class PointwiseLayout : uint8_t {
   kChunks,         // contiguous, one chunk a work-item
   kStridedItems,   // strided, one element a work-item
   kStridedChunks,  // strided, a run along the innermost dimension a work-item
+  kJoinedChunks,   // a chunk of contiguous runs, or of a number for each run
 };
 
 inline bool is_strided(PointwiseLayout layout) {
-  return layout == PointwiseLayout::kStridedItems ||
-         layout == PointwiseLayout::kStridedChunks;
+  return layout != PointwiseLayout::kItems &&
+         layout != PointwiseLayout::kChunks;
+}
+
+inline bool is_element_wise(PointwiseLayout layout) {
+  return layout == PointwiseLayout::kItems ||
+         layout == PointwiseLayout::kStridedItems;
 }
 
 // What the text of a kernel depends on.

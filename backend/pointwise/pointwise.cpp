@@ -19,6 +19,7 @@ using namespace torch_opencl::aten;
 constexpr int64_t kMinChunk = 1024;
 constexpr int64_t kMaxChunk = 65536;
 constexpr int32_t kShortRun = 16;
+constexpr int32_t kLongRun = 1024;  // whose last vector does not matter
 
 runtime::Kernel& find_kernel(runtime::Device& device, const PointwiseKey& key) {
   static auto* table = new KernelTable<PointwiseKey>();
@@ -164,6 +165,29 @@ void lengthen_runs(Operands& operands, int dimensions) {
   }
 }
 
+// Whether operands either are contiguous or have one number for each run: then
+// vectors run on into the next run.
+bool joins_runs(const PointwiseKey& key,
+                const Operands& operands,
+                int dimensions) {
+  if (key.layout != PointwiseLayout::kStridedChunks ||
+      operands.sizes[0] < kValueLanes || operands.sizes[0] >= kLongRun) {
+    return false;
+  }
+  for (int i = 0; i < key.operands; ++i) {
+    const bool is_number =
+        (key.host_operands >> i & 1) || (i > 0 && operands.strides[i][0] == 0);
+    int32_t stride = 1;
+    for (int d = 0; !is_number && d < dimensions; ++d) {
+      if (operands.strides[i][d] != stride) {
+        return false;
+      }
+      stride *= operands.sizes[d];
+    }
+  }
+  return true;
+}
+
 void launch_pointwise(at::TensorIteratorBase& iter,
                       const PointwiseOp& op,
                       c10::ArrayRef<at::Scalar> scalars) {
@@ -212,6 +236,9 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   if (uses_lanes(key)) {
     key.streams = is_streamed(queue.device(), iter.dtype(0), iter.numel()) &&
                   writes_elsewhere(iter);
+    if (joins_runs(key, operands, iter.ndim())) {
+      key.layout = PointwiseLayout::kJoinedChunks;
+    }
   } else if (key.layout == PointwiseLayout::kChunks &&
              info.vectorizes_work_items) {
     key.layout = PointwiseLayout::kItems;
@@ -222,11 +249,6 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   const int64_t workers = int64_t(info.compute_units) * 4;
   const int64_t chunk =
       std::clamp((count + workers - 1) / workers, kMinChunk, kMaxChunk);
-  const int64_t runs =
-      (operands.sizes[0] + chunk - 1) / chunk * (count / operands.sizes[0]);
-  // Short runs are taken several at a time.
-  const int64_t runs_per_item =
-      std::max<int64_t>(1, chunk / std::min<int64_t>(operands.sizes[0], chunk));
 
   const std::lock_guard lock(kernel.mutex);
   ArgumentBinder arguments(kernel);
@@ -245,11 +267,15 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   for (const at::Scalar& scalar : scalars) {
     arguments.add(scalar_argument(scalar, compute));
   }
-  NDRange work = range(count, kPointwiseGroup);
   if (is_strided(key.layout)) {
     arguments.add(operands.sizes);
   }
+  const int64_t run = operands.sizes[0];
+  NDRange work = range(count, kPointwiseGroup);
   if (key.layout == PointwiseLayout::kStridedChunks) {
+    // Short runs are taken several at a time.
+    const int64_t runs = (run + chunk - 1) / chunk * (count / run);
+    const int64_t runs_per_item = std::max<int64_t>(1, chunk / run);
     arguments.add(static_cast<uint32_t>(runs_per_item));
     arguments.add(static_cast<uint32_t>(chunk));
     arguments.add(static_cast<uint32_t>(runs));
@@ -257,7 +283,10 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   } else {
     arguments.add(static_cast<uint32_t>(count));
     arguments.add(static_cast<uint32_t>(chunk));
-    if (key.layout == PointwiseLayout::kChunks) {
+    if (key.layout == PointwiseLayout::kJoinedChunks) {
+      arguments.add(static_cast<uint32_t>(count / run));
+    }
+    if (!is_element_wise(key.layout)) {
       work = range((count + chunk - 1) / chunk, 1);
     }
   }

@@ -46,6 +46,29 @@ def test_ends_of_rows(device, name):
     assert (result[:, :3] == 8).all() and (result[:, 38:] == 8).all()
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_numbers_of_rows(device, dtype):
+    """A vector holds the ends and beginnings of rows, with a number for each."""
+    for rows, size in ((1, 49), (5, 15), (1200, 16), (33, 17), (333, 49), (9, 1023)):
+        x, y = (torch.randn(rows, 4, size).to(dtype) for _ in range(2))
+        for shape in ((rows, 4, 1), (rows, 1, 1), (1, 4, 1), (1, 1, 1)):
+            number = torch.randn(shape).to(dtype)
+            check(torch.mul, [x, number], device, dtype)
+            check(lambda y, x: y - x, [x, number], device, dtype)
+            check(torch.lerp, [x, number, y], device, dtype)
+            check(lambda x: x.expand(rows, 4, size).clone(), [number], device, dtype)
+            there = x.to(device).mul_(number.to(device))
+            torch.testing.assert_close(there.cpu(), x * number)
+            chosen = torch.where((number > 0).to(device), x.to(device), 8.0)
+            torch.testing.assert_close(chosen.cpu(), torch.where(number > 0, x, 8.0))
+
+
+def test_numbers_of_rows_past_the_caches(device):
+    x, number = torch.randn(2999, 57, 49), torch.randn(2999, 57, 1)
+    result = x.to(device) * number.to(device)
+    assert torch.equal(result.cpu(), x * number)
+
+
 def test_results_larger_than_caches(device):
     """Written past them, from 2**23 elements on; ends and starts at any element."""
     whole = torch.randn(2, (1 << 23) + 21)
