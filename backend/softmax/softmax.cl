@@ -312,6 +312,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_b
   const row_t row = row_of(id, &rows, 1);
   const global storage_t *grad = POINTER(grad_output) + row.offset[1];
   const global storage_t *y = POINTER(output) + row.offset[2];
+  const global storage_t *next_grad = grad + rows.strides[1][0];
+  const global storage_t *next_y = y + rows.strides[2][0];
   const int size = rows.row_size;
   const int whole = size / LANES * LANES;
   compute_t sum = 0;
@@ -332,6 +334,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_b
   for (int i = 0; i < head; ++i)
     STORE_OUT(result, i, BACKWARD(exp, LOAD(grad, i), LOAD(y, i), sum));
   for (int i = head; i < end; i += LANES) {
+    fetch(next_grad + i);
+    if (LOG) fetch(next_y + i);  // the first pass reads y otherwise
     const lanes_t value = BACKWARD(exp_below, LOAD_LANES(grad + i), LOAD_LANES(y + i), sum);
     stream_whole_lanes(result + i, value);
   }
