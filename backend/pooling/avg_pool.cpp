@@ -30,6 +30,25 @@ int32_t divisor_of(const std::optional<int64_t>& divisor_override) {
   return static_cast<int32_t>(divisor_override.value_or(0));
 }
 
+// Each window one element, which is its own average.
+bool is_identity(const Window& window, int32_t divisor) {
+  return !window.adaptive && window.kernel_size == Axes{1, 1, 1} &&
+         window.stride == Axes{1, 1, 1} && window.padding == Axes{0, 0, 0} &&
+         divisor == 0;
+}
+
+// Where a CPU's windows lie too far apart for vectors of outputs, or differ,
+// and COLUMNS of pool_rows.cl hold a line of the image.
+bool adds_columns(const Window& window,
+                  int spatial,
+                  const Tensor& self,
+                  const Tensor& out) {
+  return aten::device_of(out).is_cpu() &&
+         at::isFloatingType(out.scalar_type()) &&
+         !Plane(out, spatial).channels_last() && self.stride(-1) == 1 &&
+         self.size(-1) <= 1024 && (window.adaptive || window.stride[2] > 2);
+}
+
 void forward(const Window& window,
              int spatial,
              bool count_include_pad,
@@ -40,10 +59,17 @@ void forward(const Window& window,
   if (out.numel() == 0) {
     return;
   }
-  const PoolWork work = forward_work(out, window, spatial);
-  const bool by_rows = work == PoolWork::kRows;
-  launch_pool(by_rows ? sources::pool_rows : sources::avg_pool,
-              by_rows ? "avg_pool_rows" : "avg_pool",
+  if (is_identity(window, divisor)) {
+    out.copy_(self);
+    return;
+  }
+  const bool by_columns = adds_columns(window, spatial, self, out);
+  const PoolWork work =
+      by_columns ? PoolWork::kRows : forward_work(out, window, spatial);
+  launch_pool(work == PoolWork::kRows ? sources::pool_rows : sources::avg_pool,
+              by_columns                ? "avg_pool_columns"
+              : work == PoolWork::kRows ? "avg_pool_rows"
+                                        : "avg_pool",
               window,
               spatial,
               {.pooled = out, .image = self, .work = work},
@@ -66,6 +92,7 @@ bool repeats_gradients(const Window& window,
            grad_output.size(rank - 2 + axis) * window.kernel_size[1 + axis];
   };
   return spatial == 2 && !window.adaptive && (columns == 2 || columns == 4) &&
+         grad_output.size(-1) >= kLongRow &&
          window.stride == window.kernel_size &&
          window.padding == Axes{0, 0, 0} && is_tiled(0) && is_tiled(1) &&
          aten::device_of(grad_input).is_cpu() && grad_input.is_contiguous() &&
@@ -96,6 +123,10 @@ void backward(const Window& window,
   if (grad_input.numel() == 0) {
     return;
   }
+  if (is_identity(window, divisor)) {
+    grad_input.copy_(grad_output);
+    return;
+  }
   PoolTensors tensors{
       .pooled = grad_output, .image = grad_input, .writes_image = true};
   tensors.work = backward_work(tensors, window, spatial);
@@ -121,6 +152,26 @@ void backward(const Window& window,
               divisor,
               arg(grad_input),
               arg(grad_output));
+}
+
+void adaptive_forward(int spatial, const Tensor& self, const Tensor& out) {
+  forward(adaptive_window(self, out, spatial),
+          spatial,
+          false,
+          std::nullopt,
+          self,
+          out);
+}
+
+void adaptive_backward(int spatial,
+                       const Tensor& grad_output,
+                       const Tensor& grad_input) {
+  backward(adaptive_window(grad_input, grad_output, spatial),
+           spatial,
+           false,
+           std::nullopt,
+           grad_output,
+           grad_input);
 }
 
 void check_avg(const char* name, const Tensor& self) {
@@ -239,7 +290,7 @@ Tensor adaptive_avg_pool(const Tensor& self, IntArrayRef output_size) {
   Tensor out = at::empty(adaptive_sizes<kSpatial>(self, output_size),
                          self.options(),
                          adaptive_format<kSpatial>(self));
-  forward(adaptive_window(), kSpatial, false, std::nullopt, self, out);
+  adaptive_forward(kSpatial, self, out);
   return out;
 }
 
@@ -254,7 +305,7 @@ Tensor& adaptive_avg_pool_out(const Tensor& self,
               " for `output` but got dtype ",
               out.dtype());
   at::native::resize_output(out, sizes);
-  forward(adaptive_window(), kSpatial, false, std::nullopt, self, out);
+  adaptive_forward(kSpatial, self, out);
   return out;
 }
 
@@ -283,12 +334,7 @@ Tensor adaptive_avg_pool_backward(const Tensor& grad_output,
   check_adaptive_backward<kSpatial>(grad_output, self);
   Tensor grad_input =
       at::empty(self.sizes(), self.options(), adaptive_format<kSpatial>(self));
-  backward(adaptive_window(),
-           kSpatial,
-           false,
-           std::nullopt,
-           grad_output,
-           grad_input);
+  adaptive_backward(kSpatial, grad_output, grad_input);
   return grad_input;
 }
 
@@ -297,7 +343,7 @@ Tensor& adaptive_avg_pool3d_backward_out(const Tensor& grad_output,
                                          Tensor& grad_input) {
   check_adaptive_backward<3>(grad_output, self);
   at::native::resize_output(grad_input, self.sizes());
-  backward(adaptive_window(), 3, false, std::nullopt, grad_output, grad_input);
+  adaptive_backward(3, grad_output, grad_input);
   return grad_input;
 }
 

@@ -45,9 +45,22 @@ inline Window window_of(int spatial,
           axes_of(dilation, spatial, 1)};
 }
 
-inline Window adaptive_window() {
+// Windows that divide `image` into the sizes of `pooled`: ordinary ones where
+// they are all of one size.
+inline Window adaptive_window(const at::Tensor& image,
+                              const at::Tensor& pooled,
+                              int spatial) {
   Window window;
-  window.adaptive = true;
+  for (int i = 1; i <= spatial; ++i) {
+    const int64_t size = image.size(-i);
+    const int64_t parts = std::max<int64_t>(pooled.size(-i), 1);
+    window.adaptive |= size % parts != 0;
+    window.kernel_size[3 - i] = static_cast<int32_t>(size / parts);
+  }
+  if (window.adaptive) {
+    window.kernel_size = {1, 1, 1};
+  }
+  window.stride = window.kernel_size;
   return window;
 }
 
@@ -107,6 +120,9 @@ struct Plane {
 };
 
 inline constexpr int kPoolWorkGroup = 64;
+
+// Outputs of a row that are worth vectors along it.
+inline constexpr int64_t kLongRow = 16;
 
 // What a work-item makes.
 enum class PoolWork {
@@ -181,7 +197,8 @@ inline PoolWork backward_work(const PoolTensors& tensors,
   } else if (dense(4) && !window.adaptive && window.dilation == Axes{1, 1, 1} &&
              window.padding[2] == 0 && window.kernel_size[2] == 2 &&
              window.stride[2] == 2 && overlap[0] == 1 && overlap[1] == 1 &&
-             image.sizes[4] >= 2 * pooled.sizes[4] && pooled.sizes[4] >= 16) {
+             image.sizes[4] >= 2 * pooled.sizes[4] &&
+             pooled.sizes[4] >= kLongRow) {
     return PoolWork::kTiles;
   }
   // Half types would round each partial sum of a plane.

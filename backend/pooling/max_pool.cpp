@@ -36,11 +36,7 @@ void forward(const char* name,
              const Tensor& self,
              const Tensor& out,
              const Tensor& indices) {
-  if (window.adaptive) {
-    check_floating(name, self);
-  } else {
-    check_number(name, self);
-  }
+  check_number(name, self);
   if (out.numel() == 0) {
     return;
   }
@@ -135,8 +131,11 @@ struct adaptive_max_pool_out : Meta {
             IntArrayRef,
             const Tensor& out,
             const Tensor& indices) {
-    forward(kSpatial == 2 ? "adaptive_max_pool2d" : "adaptive_max_pool3d_cpu",
-            adaptive_window(),
+    const char* name =
+        kSpatial == 2 ? "adaptive_max_pool2d" : "adaptive_max_pool3d_cpu";
+    check_floating(name, self);
+    forward(name,
+            adaptive_window(self, out, kSpatial),
             kSpatial,
             self,
             out,
@@ -152,7 +151,7 @@ struct adaptive_max_pool_backward_out : Meta {
             const Tensor& grad_input) {
     backward(kSpatial == 2 ? "adaptive_max_pool2d_backward"
                            : "adaptive_max_pool3d_backward",
-             adaptive_window(),
+             adaptive_window(grad_input, grad_output, kSpatial),
              kSpatial,
              grad_output,
              indices,

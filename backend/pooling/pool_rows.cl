@@ -420,4 +420,55 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
   }
 }
 
+// For windows of any widths: lines are added first, then the columns of each window.
+// COLUMNS is at least the image's width.
+#define COLUMNS 1024
+#define LINES_SUM(sum, value)                                               \
+  for (int d = line.d_begin; d < line.d_end; ++d)                           \
+    for (int h = line.h_begin; h < line.h_end; ++h) {                       \
+      const global storage_t *p = image + pixel_offset(g->image_strides, d, h, x); \
+      sum += value;                                                         \
+    }
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_columns(
+    const geometry_t geometry,
+    const int divisor_override,
+    TENSOR(storage_t, out),
+    CONST_TENSOR(storage_t, self)) {
+  FOR_EACH_LINE {
+    const line_t line = line_of(g, row);
+    const global storage_t *image = POINTER(self) + line.image;
+    global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
+    const compute_t counted_plane = (compute_t)counted(g, 0, line.depth) *
+                                    (compute_t)counted(g, 1, line.height);
+    const int lines = max(0, line.d_end - line.d_begin) * max(0, line.h_end - line.h_begin);
+    const int end = g->image[2];
+    compute_t columns[COLUMNS];
+    if (end < LANES) {
+      for (int x = 0; x < end; ++x) {
+        compute_t sum = 0;
+        LINES_SUM(sum, LOAD(p, 0))
+        columns[x] = sum;
+      }
+    } else {
+      for (int next = 0; next < end; next += LANES) {
+        const int x = min(next, end - LANES);
+        lanes_t sum = 0;
+        LINES_SUM(sum, CONCAT(load_lanes_, DTYPE)(p))
+        vstore16(sum, 0, columns + x);
+      }
+    }
+    for (int width = 0; width < g->pooled[2]; ++width) {
+      const int w_begin = window_begin(g, 2, width);
+      const int w_end = window_end(g, 2, width);
+      compute_t sum = 0;
+      for (int w = w_begin; w < w_end; ++w) sum += columns[w];
+      const compute_t by = divisor_override ? (compute_t)divisor_override
+                                            : counted_plane * counted(g, 2, width);
+      // A window that lies in the padding altogether averages nothing: 0.
+      STORE(y, width * g->pooled_strides[4], lines > 0 && w_begin < w_end ? sum / by : 0);
+    }
+  }
+}
+
 #endif

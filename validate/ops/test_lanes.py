@@ -50,13 +50,16 @@ def test_ends_of_rows(device, name):
 def test_numbers_of_rows(device, dtype):
     """A vector holds the ends and beginnings of rows, with a number for each."""
     for rows, size in ((1, 49), (5, 15), (1200, 16), (33, 17), (333, 49), (9, 1023)):
-        x, y = (torch.randn(rows, 4, size).to(dtype) for _ in range(2))
+        whole = (rows, 4, size)
+        x, y = (torch.randn(whole).to(dtype) for _ in range(2))
         for shape in ((rows, 4, 1), (rows, 1, 1), (1, 4, 1), (1, 1, 1)):
             number = torch.randn(shape).to(dtype)
             check(torch.mul, [x, number], device, dtype)
             check(lambda y, x: y - x, [x, number], device, dtype)
             check(torch.lerp, [x, number, y], device, dtype)
-            check(lambda x: x.expand(rows, 4, size).clone(), [number], device, dtype)
+            check(lambda x, y: torch.where(y > 0, x, y), [number, y], device, dtype)
+            expanded = number.to(device).expand(whole).clone()
+            assert torch.equal(expanded.cpu(), number.expand(whole))
             there = x.to(device).mul_(number.to(device))
             torch.testing.assert_close(there.cpu(), x * number)
             chosen = torch.where((number > 0).to(device), x.to(device), 8.0)

@@ -25,6 +25,10 @@ WINDOWS_2D = [
     ((1, 3, 9, 71), 3, 2, 1, False),
     ((2, 2, 6, 40), 3, 1, 1, True),
     ((1, 2, 7, 53), 2, 2, 1, True),
+    # windows too far apart for vectors of outputs; a line too long to be added first
+    ((2, 3, 12, 41), (4, 5), (4, 7), (1, 2), True),
+    ((1, 3, 9, 71), (3, 4), (2, 4), (1, 1), False),
+    ((1, 2, 5, 1031), 4, 4, 0, True),
 ]
 
 
@@ -174,9 +178,24 @@ def test_adaptive_avg_pool2d(device, out, layout):
     )
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("out", [(3, 12), (6, 24), (1, 16), (12, 48), (12, 24), (5, 4)])
+def test_adaptive_windows_of_one_size(device, out, layout):
+    """They are ordinary windows, or each an element."""
+    x = layout(torch.randn(2, 18, 12, 48))
+    for pool in (torch.ops.aten._adaptive_avg_pool2d, F.adaptive_max_pool2d):
+        check(
+            lambda x, pool=pool: pool(x, out),
+            [x],
+            device,
+            strides=layout in (contiguous, channels_last),
+        )
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_adaptive_dtypes(device, dtype):
     x = torch.randn(2, 5, 13, 17)
+    check(lambda x: F.avg_pool2d(x, 4, padding=1), [x], device, dtype)
     check(lambda x: F.adaptive_avg_pool2d(x, (4, 5)), [x], device, dtype)
     check(lambda x: F.adaptive_avg_pool2d(x, 1), [x], device, dtype)
     check(
