@@ -23,10 +23,12 @@ bool keeps_dtypes(const PointwiseOp& op) {
 }
 
 bool uses_lanes(const PointwiseKey& key) {
+  if (key.layout == PointwiseLayout::kJoinedChunks) {
+    return true;
+  }
   bool uses =
       key.op->is_lanewise && key.compute == DType::kFloat32 &&
       (key.layout == PointwiseLayout::kChunks ||
-       key.layout == PointwiseLayout::kJoinedChunks ||
        (key.layout == PointwiseLayout::kStridedChunks && key.inner[0] == 1));
   for (int i = 0; i < key.operands; ++i) {
     const bool is_condition = i >= key.outputs && key.dtypes[i] == DType::kBool;
@@ -126,7 +128,10 @@ std::string lanes_text(const PointwiseKey& key, const Index& index) {
     }
     const std::string pointer = "p" + std::to_string(i);
     const bool is_strided_run = key.layout == PointwiseLayout::kStridedChunks;
-    if (key.layout == PointwiseLayout::kJoinedChunks && key.inner[i] == 0) {
+    const bool is_joined = key.layout == PointwiseLayout::kJoinedChunks;
+    if (is_joined && key.inner[i] == kRepeatedRun) {
+      text += "vload16(0, " + names[i] + "_run + sizes.s0 - left)";
+    } else if (is_joined && key.inner[i] == 0) {
       text += "select((value_t)" + names[i] + "_now, (value_t)" + names[i] +
               "_next, is_next)";
     } else if (is_strided_run && key.inner[i] == 0) {
@@ -172,40 +177,59 @@ std::string operand_offsets_text(const PointwiseKey& key, int first) {
 }
 
 // Vectors of contiguous operands run on into the next run, for which the others
-// have a number: they hold elements of two runs at most.
+// have a number or a run that many share, kept with what follows it. Vectors
+// hold elements of two runs at most.
 std::string joined_text(const PointwiseKey& key) {
   const std::vector<std::string> names = operand_names(*key.op);
+  const std::string lanes = std::to_string(kValueLanes);
   std::string declarations;
-  std::string steps;
   std::string loads;
   std::vector<Walk> walks;
   for (int i = 1; i < key.operands; ++i) {
-    if ((key.host_operands >> i & 1) || key.inner[i] != 0) {
+    const bool is_repeated = key.inner[i] == kRepeatedRun;
+    if ((key.host_operands >> i & 1) || (key.inner[i] != 0 && !is_repeated)) {
       continue;
     }
-    declarations +=
-        "float " + names[i] + "_now = 0, " + names[i] + "_next = 0;\n";
-    steps += names[i] + "_now = " + names[i] + "_next;\n";
-    loads += names[i] + "_next = " +
-             load_text(key.dtypes[i], "p" + std::to_string(i), offset_name(i)) +
-             ";\n";
-    walks.push_back({offset_name(i), "strides" + std::to_string(i)});
+    const std::string now = names[i] + "_now", next = names[i] + "_next",
+                      run = names[i] + "_run", offset = offset_name(i);
+    const auto load = [&](const std::string& index) {
+      return load_text(key.dtypes[i], "p" + std::to_string(i), index);
+    };
+    const auto fill = [&](const std::string& count,
+                          const std::string& place,
+                          const std::string& from) {
+      return "for (int l = 0; l < " + count + "; ++l) " + run + "[" + place +
+             "l] = " + load(from + " + l") + ";\n}\n";
+    };
+    walks.push_back({offset, "strides" + std::to_string(i)});
+    if (is_repeated) {
+      // `now` and `next` are where the two came from.
+      declarations += "float " + run + "[" +
+                      std::to_string(kLongestRun + kValueLanes) +
+                      "];\nindex_t " + now + " = -1, " + next + " = -1;\n";
+      loads += "if (" + next + " != " + now + ") {\n" + now + " = " + next +
+               ";\n" + fill("sizes.s0", "", now) + "if (" + offset +
+               " != " + next + ") {\n" + next + " = " + offset + ";\n" +
+               fill(lanes, "sizes.s0 + ", next);
+    } else {
+      declarations += "float " + now + " = 0, " + next + " = 0;\n";
+      loads += now + " = " + next + ";\n" + next + " = " + load(offset) + ";\n";
+    }
   }
-  const std::string next =
-      "{\n" + steps + "count_t linear = min(run, runs - 1);\n" +
-      offsets_text(walks, "sizes", 1, key.dimensions) + loads + "}\n";
-  const std::string lanes = std::to_string(kValueLanes);
+  const std::string step = "{\ncount_t linear = min(run, runs - 1);\n" +
+                           offsets_text(walks, "sizes", 1, key.dimensions) +
+                           loads + "}\n";
   return "const uint begin = get_global_id(0) * chunk;\n"
          "const uint end = min(count, begin + chunk);\n"
          "uint run = begin / (uint)sizes.s0;\n"
          "int left = sizes.s0 - (int)(begin - run * (uint)sizes.s0);\n" +
-         declarations + next + "++run;\n" + next +
+         declarations + step + "++run;\n" + step +
          "for (uint i = begin; i < end; i += " + lanes +
          ") {\n"
          "const int16 is_next = lane_numbers >= left;\n" +
          lanes_text(key, [](int) { return std::string("i"); }) +
          "left -= " + lanes +
-         ";\nif (left <= 0) {\nleft += sizes.s0;\n++run;\n" + next + "}\n}\n";
+         ";\nif (left <= 0) {\nleft += sizes.s0;\n++run;\n" + step + "}\n}\n";
 }
 
 std::string parameters_text(const PointwiseKey& key) {

@@ -15,7 +15,8 @@ enum class PointwiseLayout : uint8_t {
   kChunks,         // contiguous, one chunk a work-item
   kStridedItems,   // strided, one element a work-item
   kStridedChunks,  // strided, a run along the innermost dimension a work-item
-  kJoinedChunks,   // a chunk of contiguous runs, or of a number for each run
+  kJoinedChunks,   // a chunk of contiguous runs, whose vectors run on into the
+                   // next; other operands have a number for each, or repeat one
 };
 
 inline bool is_strided(PointwiseLayout layout) {
@@ -39,13 +40,16 @@ struct PointwiseKey {
   uint8_t host_operands;  // bit i: operand i is passed by value
   bool streams;           // the output is written past the caches
   std::array<DType, kMaxOperands> dtypes;
-  // Innermost stride of the strided chunks: 0, 1, 2, or 3 for any other.
+  // Innermost stride of the strided chunks: 0, 1, 2, or 3 for any other; of
+  // joined ones 0, 1 where all is contiguous, or kRepeatedRun.
   std::array<uint8_t, kMaxOperands> inner;
 
   bool operator==(const PointwiseKey&) const = default;
   size_t hash() const;
 };
 
+constexpr uint8_t kRepeatedRun = 4;
+constexpr int32_t kLongestRun = 1024;    // of kJoinedChunks
 constexpr size_t kPointwiseGroup = 256;  // work-items of kItems
 
 // Work-items that loop compute vectors where they can: compilers make no vector

@@ -19,7 +19,6 @@ using namespace torch_opencl::aten;
 constexpr int64_t kMinChunk = 1024;
 constexpr int64_t kMaxChunk = 65536;
 constexpr int32_t kShortRun = 16;
-constexpr int32_t kLongRun = 1024;  // whose last vector does not matter
 
 runtime::Kernel& find_kernel(runtime::Device& device, const PointwiseKey& key) {
   static auto* table = new KernelTable<PointwiseKey>();
@@ -165,27 +164,37 @@ void lengthen_runs(Operands& operands, int dimensions) {
   }
 }
 
-// Whether operands either are contiguous or have one number for each run: then
-// vectors run on into the next run.
-bool joins_runs(const PointwiseKey& key,
-                const Operands& operands,
-                int dimensions) {
-  if (key.layout != PointwiseLayout::kStridedChunks ||
-      operands.sizes[0] < kValueLanes || operands.sizes[0] >= kLongRun) {
-    return false;
+// Makes chunks of runs joined ones where that saves their last, part vectors:
+// all operands are contiguous, have a number for each run or repeat one.
+void join_runs(PointwiseKey& key, const Operands& operands, int dimensions) {
+  const int32_t run = operands.sizes[0];
+  if (key.layout != PointwiseLayout::kStridedChunks || run < kValueLanes ||
+      run > kLongestRun || run % kValueLanes == 0) {
+    return;
   }
+  auto inner = key.inner;
   for (int i = 0; i < key.operands; ++i) {
-    const bool is_number =
-        (key.host_operands >> i & 1) || (i > 0 && operands.strides[i][0] == 0);
+    const Dimensions& strides = operands.strides[i];
+    const bool is_input = i > 0;
+    if ((key.host_operands >> i & 1) || (is_input && strides[0] == 0)) {
+      continue;
+    }
+    bool contiguous = true;
     int32_t stride = 1;
-    for (int d = 0; !is_number && d < dimensions; ++d) {
-      if (operands.strides[i][d] != stride) {
-        return false;
-      }
+    for (int d = 0; d < dimensions; ++d) {
+      contiguous &= strides[d] == stride;
       stride *= operands.sizes[d];
     }
+    if (contiguous) {
+      continue;
+    }
+    if (!is_input || strides[0] != 1 || strides[1] != 0) {
+      return;
+    }
+    inner[i] = kRepeatedRun;
   }
-  return true;
+  key.inner = inner;
+  key.layout = PointwiseLayout::kJoinedChunks;
 }
 
 void launch_pointwise(at::TensorIteratorBase& iter,
@@ -236,9 +245,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   if (uses_lanes(key)) {
     key.streams = is_streamed(queue.device(), iter.dtype(0), iter.numel()) &&
                   writes_elsewhere(iter);
-    if (joins_runs(key, operands, iter.ndim())) {
-      key.layout = PointwiseLayout::kJoinedChunks;
-    }
+    join_runs(key, operands, iter.ndim());
   } else if (key.layout == PointwiseLayout::kChunks &&
              info.vectorizes_work_items) {
     key.layout = PointwiseLayout::kItems;

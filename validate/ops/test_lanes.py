@@ -47,12 +47,14 @@ def test_ends_of_rows(device, name):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_numbers_of_rows(device, dtype):
-    """A vector holds the ends and beginnings of rows, with a number for each."""
+def test_numbers_and_repeated_rows(device, dtype):
+    """A vector holds the end of a row and the beginning of the next."""
     for rows, size in ((1, 49), (5, 15), (1200, 16), (33, 17), (333, 49), (9, 1023)):
         whole = (rows, 4, size)
         x, y = (torch.randn(whole).to(dtype) for _ in range(2))
-        for shape in ((rows, 4, 1), (rows, 1, 1), (1, 4, 1), (1, 1, 1)):
+        shapes = [(rows, 4, 1), (rows, 1, 1), (1, 4, 1), (1, 1, 1)]
+        shapes += [(rows, 1, size), (1, 4, size), (1, 1, size)]
+        for shape in shapes:
             number = torch.randn(shape).to(dtype)
             check(torch.mul, [x, number], device, dtype)
             check(lambda y, x: y - x, [x, number], device, dtype)
@@ -66,10 +68,11 @@ def test_numbers_of_rows(device, dtype):
             torch.testing.assert_close(chosen.cpu(), torch.where(number > 0, x, 8.0))
 
 
-def test_numbers_of_rows_past_the_caches(device):
-    x, number = torch.randn(2999, 57, 49), torch.randn(2999, 57, 1)
-    result = x.to(device) * number.to(device)
-    assert torch.equal(result.cpu(), x * number)
+def test_numbers_and_repeated_rows_past_the_caches(device):
+    x = torch.randn(2999, 57, 49)
+    for shape in ((2999, 57, 1), (2999, 1, 49), (49,)):
+        other = torch.randn(shape)
+        assert torch.equal((x.to(device) * other.to(device)).cpu(), x * other)
 
 
 def test_results_larger_than_caches(device):
