@@ -219,6 +219,18 @@ def pointwise(dtype: torch.dtype, scale: int) -> Iterator[Case]:
             yield simple(
                 "pointwise", title, shapes, moved * count, function, dtype, layout
             )
+    # Rows that are no whole vectors: of an image, or of channels.
+    for channels, side, layout in ((2048, 7, "contiguous"), (24, 56, "channels_last")):
+        image = (max(1, 64 // scale), channels, side, side)
+        yield simple(
+            "pointwise",
+            f"mul by a channel's {channels}x{side}x{side} {layout}",
+            [image, (*image[:2], 1, 1)],
+            2 * size_of(image),
+            torch.mul,
+            dtype,
+            layout,
+        )
     yield simple(
         "pointwise",
         "add of a transposed matrix",
