@@ -42,7 +42,8 @@ def child(options: argparse.Namespace) -> dict[str, float]:
     model = networks.build(options.model)
     networks.build = lambda name: model
     started = time.perf_counter()
-    step = networks.step_of(options.model, options.mode, options.device, options)
+    place = networks.Place(options.device, options.memory_format)
+    step = networks.step_of(options.model, options.mode, place, options)
     for name in ("first", "second"):
         step()
         measure.synchronize(options.device)

@@ -26,7 +26,7 @@ from collections.abc import Callable
 import measure
 import torch
 from case import Run
-from networks import MODES, step_of
+from networks import MODES, Place, step_of
 from plain_opencl import measured
 from rich.console import Console
 from rich.table import Table
@@ -107,7 +107,7 @@ def measure_ops(
 def measure_network(
     name: str, mode: str, device: str, options: argparse.Namespace
 ) -> dict[str, object]:
-    step = step_of(name, mode, device, options)
+    step = step_of(name, mode, Place(device, options.memory_format), options)
     for _ in range(2):
         step()
     hosts, walls = [], []

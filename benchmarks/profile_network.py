@@ -16,7 +16,7 @@ import sys
 
 import measure
 import torch
-from networks import MODES, step_of
+from networks import MODES, Place, step_of
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -46,7 +46,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     options = parse()
     console = measure.console_of(options)
-    step = step_of(options.model, options.mode, options.device, options)
+    place = Place(options.device, options.memory_format)
+    step = step_of(options.model, options.mode, place, options)
     with console.status(f"{options.model} on {options.device}"):
         for _ in range(2):
             step()
