@@ -328,7 +328,7 @@ void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch) {
                                 : batch.slots[0];
       runtime::bind_bytes(kernel.handle, index, &memory, sizeof(memory));
     }
-    queue.launch_deferred(kernel, range(chunks * group, group));
+    queue.launch(kernel, range(chunks * group, group));
     batch = Batch{.scalars = shared};
   };
   for (size_t t = 0; t < launch.elements.size(); ++t) {

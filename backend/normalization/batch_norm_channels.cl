@@ -21,8 +21,10 @@
       const global storage_t *from = x + pixel_offset(&rows, 1, pixel);                \
       global storage_t *to = y + pixel_offset(&rows, 0, pixel);                        \
       TRANSFORM(to,                                                                    \
-                (VALUES_AT(from) - center) * scale + shift,                            \
-                (VALUE_AT(from) - center) * scale + shift)                             \
+                lanes_t_within(                                                        \
+                    (VALUES_AT(from) - center) * scale + shift, lower, upper),         \
+                compute_t_within(                                                      \
+                    (VALUE_AT(from) - center) * scale + shift, lower, upper))          \
     }                                                                                  \
   }
 
@@ -32,6 +34,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
     const int tile,
     const compute_t epsilon,
     const compute_t momentum,
+    const compute_t lower,
+    const compute_t upper,
     const long running_mean_stride,
     const long running_var_stride,
     TENSOR(storage_t, out),
@@ -67,6 +71,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
     const index_t pixels,
     const int tile,
     const compute_t epsilon,
+    const compute_t lower,
+    const compute_t upper,
     const long running_mean_stride,
     const long running_var_stride,
     TENSOR(storage_t, out),
@@ -99,8 +105,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
       const compute_t scale = scales[c];
       const compute_t shift = shifts[c];
       TRANSFORM(to,
-                (VALUES_AT(from) - center) * scale + shift,
-                (VALUE_AT(from) - center) * scale + shift)
+                lanes_t_within((VALUES_AT(from) - center) * scale + shift, lower, upper),
+                compute_t_within((VALUE_AT(from) - center) * scale + shift, lower, upper))
       from += rows.row_strides[1];
       to += rows.row_strides[0];
     }

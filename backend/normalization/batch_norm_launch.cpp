@@ -3,6 +3,8 @@
 #include "batch_norm_problem.h"
 #include "params.h"
 
+#include "../../cpp/aten/bounded.h"
+
 #include <ATen/ops/empty.h>
 
 namespace torch_opencl::ops {
@@ -21,6 +23,19 @@ Tensor workspace(const Tensor& input, at::IntArrayRef sizes) {
 
 int64_t stride_of(const Tensor& tensor) {
   return tensor.defined() ? tensor.stride(0) : 0;
+}
+
+// launch(lower, upper), which makes all of `out`, with bounds in the type of
+// its arithmetic.
+template <class Launch>
+void write_normalized(const Tensor& out, const Launch& launch) {
+  write_bounded(out, [=](const Bounds& bounds) {
+    with_compute_type(out, [&](auto number) {
+      using Number = decltype(number);
+      launch(static_cast<Number>(bounds.lower),
+             static_cast<Number>(bounds.upper));
+    });
+  });
 }
 
 }  // namespace
@@ -86,14 +101,16 @@ Statistics batch_norm_training(const Tensor& input,
   }
   const Statistics statistics{workspace(input, {problem.channels()}),
                               workspace(input, {problem.channels()})};
-  with_compute_type(input, [&](auto number) {
-    using Number = decltype(number);
+  write_normalized(out, [=](auto lower, auto upper) {
+    using Number = decltype(lower);
     problem.launch_channels(sources::batch_norm_channels,
                             "batch_norm_channels",
                             type,
                             problem.kept_channels_tile(),
                             static_cast<Number>(epsilon),
                             static_cast<Number>(momentum),
+                            lower,
+                            upper,
                             stride_of(running_mean),
                             stride_of(running_var),
                             arg(out),
@@ -156,12 +173,15 @@ void batch_norm_evaluation(const Tensor& input,
   }
   const Tensor packed_weight = packed(weight);
   const Tensor packed_bias = packed(bias);
-  with_compute_type(input, [&](auto number) {
+  write_normalized(out, [=](auto lower, auto upper) {
+    using Number = decltype(lower);
     problem.launch_channels(sources::batch_norm_channels,
                             "batch_norm_channels_running",
                             type,
                             problem.channels_tile(),
-                            static_cast<decltype(number)>(epsilon),
+                            static_cast<Number>(epsilon),
+                            lower,
+                            upper,
                             stride_of(running_mean),
                             stride_of(running_var),
                             arg(out),
@@ -180,17 +200,21 @@ void batch_norm_transform(const Tensor& input,
                           const Tensor& out) {
   const Tensor packed_weight = packed(weight);
   const Tensor packed_bias = packed(bias);
-  Problem({out, input})
-      .transform("batch_norm_transform",
-                 "batch_norm_transform_lines",
-                 true,
-                 param_type(weight, bias, input),
-                 arg(out),
-                 arg(input),
-                 arg(statistics.mean),
-                 arg(statistics.inverse_deviation),
-                 arg(packed_weight),
-                 arg(packed_bias));
+  write_normalized(out, [=](auto lower, auto upper) {
+    Problem({out, input})
+        .transform("batch_norm_transform",
+                   "batch_norm_transform_lines",
+                   true,
+                   param_type(weight, bias, input),
+                   lower,
+                   upper,
+                   arg(out),
+                   arg(input),
+                   arg(statistics.mean),
+                   arg(statistics.inverse_deviation),
+                   arg(packed_weight),
+                   arg(packed_bias));
+  });
 }
 
 GradientTerms batch_norm_param_gradients(const Tensor& grad_output,

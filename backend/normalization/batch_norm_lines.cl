@@ -150,6 +150,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_gradient_p
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_lines(
     PARAMETERS,
+    const compute_t lower,
+    const compute_t upper,
     TENSOR(storage_t, out),
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(compute_t, mean),
@@ -170,7 +172,11 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_
     const global storage_t *x = PIXEL(self, 1, p);
     global storage_t *y = PIXEL(out, 0, p);
     FOR_EACH_VECTOR STORE_VECTOR(
-        y, 0, v, (LOAD_VECTOR(x, 1, v) - center[v]) * scale[v] + shift[v]);
+        y,
+        0,
+        v,
+        lanes_t_within(
+            (LOAD_VECTOR(x, 1, v) - center[v]) * scale[v] + shift[v], lower, upper));
   }
 }
 

@@ -99,6 +99,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     const index_t pixels,
     const long jobs,
     const int tile,
+    const compute_t lower,
+    const compute_t upper,
     TENSOR(storage_t, out),
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(compute_t, mean),
@@ -117,7 +119,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     global storage_t *y = POINTER(out) + c * rows.row_strides[0];
     const index_t x_base = BASE(1);
     const index_t y_base = BASE(0);
-#define VALUE(LOAD_STEP) (LOAD_STEP(x, 1, x_base) - center) * scale + shift
+#define VALUE(LOAD_STEP) \
+  lanes_t_within((LOAD_STEP(x, 1, x_base) - center) * scale + shift, lower, upper)
     if (IS_WHOLE)
       TRANSFORM(LOAD_WHOLE, STORE_WHOLE, y, y_base)
     else

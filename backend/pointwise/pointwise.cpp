@@ -1,5 +1,6 @@
 #include "kernel.h"
 
+#include "../../cpp/aten/bounded.h"
 #include "../common/kernel_table.h"
 #include "../common/streamed.h"
 #include "../copy/transpose.h"
@@ -8,7 +9,9 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
+#include <string_view>
 
 namespace torch_opencl::ops {
 namespace {
@@ -197,6 +200,24 @@ void join_runs(PointwiseKey& key, const Operands& operands, int dimensions) {
   key.layout = PointwiseLayout::kJoinedChunks;
 }
 
+// Clamps in place join the launch that is about to write what they clamp.
+bool joins_write(const at::TensorIteratorBase& iter,
+                 const PointwiseOp& op,
+                 c10::ArrayRef<at::Scalar> scalars) {
+  if (scalars.empty() || iter.ntensors() != 2 ||
+      !iter.tensor_base(0).is_same(iter.tensor_base(1)) ||
+      !std::string_view(op.name).starts_with("clamp")) {
+    return false;
+  }
+  Bounds bounds;
+  const std::vector<std::string> names = split_names(op.scalars);
+  for (size_t i = 0; i < names.size(); ++i) {
+    (names[i] == "low" ? bounds.lower : bounds.upper) = scalars[i].toDouble();
+  }
+  return !std::isnan(bounds.lower) && !std::isnan(bounds.upper) &&
+         join_clamp(iter.tensor_base(0), bounds);
+}
+
 void launch_pointwise(at::TensorIteratorBase& iter,
                       const PointwiseOp& op,
                       c10::ArrayRef<at::Scalar> scalars) {
@@ -305,7 +326,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
 void pointwise(at::TensorIteratorBase& iter,
                const PointwiseOp& op,
                c10::ArrayRef<at::Scalar> scalars) {
-  if (iter.numel() == 0) {
+  if (iter.numel() == 0 || joins_write(iter, op, scalars)) {
     return;
   }
   if (!iter.can_use_32bit_indexing()) {

@@ -6,6 +6,25 @@
 
 namespace torch_opencl::runtime {
 
+namespace {
+
+// The queue whose deferred work this thread enqueues, which is not ahead of
+// itself.
+thread_local const Queue* enqueuing = nullptr;
+
+}  // namespace
+
+void Queue::enqueue_now(Deferred& deferred) {
+  const Queue* outer = std::exchange(enqueuing, this);
+  try {
+    deferred.enqueue(*this);
+  } catch (...) {
+    enqueuing = outer;
+    throw;
+  }
+  enqueuing = outer;
+}
+
 cl_command_queue Queue::share() {
   is_shared_ = true;
   enqueue_deferred();
@@ -25,7 +44,7 @@ void Queue::defer(const Add& add) {
       earlier = std::exchange(deferred_, std::move(next));
       has_deferred_.store(true, std::memory_order_release);
       if (earlier != nullptr) {
-        earlier->enqueue(*this);
+        enqueue_now(*earlier);
       }
     }
   }
@@ -35,7 +54,7 @@ void Queue::defer(const Add& add) {
 }
 
 bool Queue::enqueue_deferred() {
-  if (!has_deferred_.load(std::memory_order_acquire)) [[likely]] {
+  if (!has_deferred() || enqueuing == this) [[likely]] {
     return false;
   }
   std::unique_ptr<Deferred> deferred;  // destroyed without the lock
@@ -43,7 +62,7 @@ bool Queue::enqueue_deferred() {
   std::swap(deferred, deferred_);
   try {
     if (deferred != nullptr) {
-      deferred->enqueue(*this);
+      enqueue_now(*deferred);
     }
   } catch (...) {
     has_deferred_.store(false, std::memory_order_release);

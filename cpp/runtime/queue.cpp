@@ -138,10 +138,6 @@ void Queue::enqueue(const char* function,
 
 void Queue::launch(Kernel& kernel, const NDRange& range) {
   enqueue_deferred();
-  launch_deferred(kernel, range);
-}
-
-void Queue::launch_deferred(Kernel& kernel, const NDRange& range) {
   for (uint32_t d = 0; d < range.dimensions; ++d) {
     if (range.global[d] == 0) {
       return;

@@ -64,7 +64,6 @@ class Queue;
 class Deferred {
  public:
   virtual ~Deferred() = default;
-  // By launch_deferred() only.
   virtual void enqueue(Queue& queue) = 0;
 };
 
@@ -90,11 +89,13 @@ class Queue {
   // that has taken more, else what is to wait instead.
   using Add = std::function<std::unique_ptr<Deferred>(Deferred*)>;
   bool can_defer() const;
+  bool has_deferred() const {
+    return has_deferred_.load(std::memory_order_acquire);
+  }
   void defer(const Add& add);
   // Frees what the deferred work kept alive, so not to be called with a lock
   // on the allocator. True where there was any.
   bool enqueue_deferred();
-  void launch_deferred(Kernel& kernel, const NDRange& range);
 
   // The first use of new memory, ahead of what is deferred.
   void touch(cl_mem memory);
@@ -170,6 +171,7 @@ class Queue {
   // Held while deferred work is enqueued, so that other threads' commands come
   // after it.
   std::mutex deferred_mutex_;
+  void enqueue_now(Deferred& deferred);
   std::unique_ptr<Deferred> deferred_;
   std::atomic<bool> has_deferred_{false};
   std::atomic<bool> is_shared_{false};

@@ -87,3 +87,52 @@ assert (array.get() == 201).all(), array.get()[0]
 """,
         device,
     )
+
+
+def test_a_clamp_joins_a_batch_normalisation(device):
+    _run(
+        """
+# in channels_last the deviations of running variances come first
+for layout, expected in ((torch.contiguous_format, 1), (torch.channels_last, 2)):
+    x = torch.randn(2, 32, 9, 16).to(DEVICE, memory_format=layout)
+    rest = [torch.rand(32, device=DEVICE) for _ in range(4)]
+    def calls():
+        y = torch.nn.functional.batch_norm(x, *rest).relu_()
+        torch.opencl.synchronize()
+        return y
+    calls()
+    assert launches(calls) == expected, layout
+    other = torch.rand(8, device=DEVICE)
+    def with_another():
+        torch.nn.functional.batch_norm(x, *rest)
+        other.relu_()
+        torch.opencl.synchronize()
+    assert launches(with_another) == expected + 1, layout
+""",
+        device,
+        TORCH_OPENCL_DEVICE_CLASS="cpu",
+    )
+
+
+def test_what_waits_stays_on_its_stream(device):
+    _run(
+        """
+x = torch.randn(2, 32, 9, 16, device=DEVICE)
+rest = [torch.rand(32, device=DEVICE) for _ in range(4)]
+torch.nn.functional.batch_norm(x, *rest)
+torch.opencl.synchronize()
+stream = torch.Stream(DEVICE)
+index = torch.device(DEVICE).index
+def counts():
+    own = torch_opencl._C._launch_count(index)
+    with stream:
+        return own, torch_opencl._C._launch_count(index)
+own, others = counts()
+with stream:
+    y = torch.nn.functional.batch_norm(x, *rest)
+torch.accelerator.current_stream(DEVICE).wait_stream(stream)
+assert counts() == (own, others + 1), counts()
+""",
+        device,
+        TORCH_OPENCL_DEVICE_CLASS="cpu",
+    )

@@ -82,7 +82,9 @@ class profile:
     Args:
         by_op: also find out which op launched a kernel, and how many operations
             and bytes the op needs. That costs tens of microseconds an op, so
-            ``wall`` is no longer that of an unprofiled run.
+            ``wall`` is no longer that of an unprofiled run. A launch that waits
+            for what follows it (of ``_foreach_`` ops and batch normalisations)
+            is the next op's.
         record_shapes: with ``by_op``, keep calls with different shapes apart.
 
     Attributes:
