@@ -1,0 +1,48 @@
+"""Every benchmark ends well and writes its numbers; what they are is not judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+COMMANDS = {
+    "cold_start": "--model squeezenet1_1 --devices {device}",
+    "depthwise": "--devices {device} cpu",
+    "local_conv": "--devices {device} cpu",
+    "networks": "--models mobilenet_v2 --memory-format both --devices {device} cpu",
+    "ops": "--family softmax --filter cross --devices {device} cpu",
+    "overhead": "--devices {device}",
+    "profile_network": "--model mobilenet_v2 --device {device}",
+    "roofs": "--devices {device}",
+    "superres": "--devices {device} cpu",
+}
+
+
+def test_every_command_line_tool_is_run():
+    tools = {p.stem for p in BENCHMARKS.glob("*.py") if "__main__" in p.read_text()}
+    assert tools - {"plain_opencl"} == set(COMMANDS)  # which others run
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_benchmark(device, name, tmp_path):
+    numbers = tmp_path / "numbers.json"
+    process = subprocess.run(
+        [
+            sys.executable,
+            BENCHMARKS / f"{name}.py",
+            *COMMANDS[name].format(device=device).split(),
+            "--quick",
+            "--json",
+            numbers,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert json.loads(numbers.read_text())
