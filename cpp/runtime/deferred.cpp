@@ -1,4 +1,4 @@
-// Work that waits in a queue for more of its kind.
+// Work that waits in a queue for what may join its launch.
 #include "config.h"
 #include "queue.h"
 

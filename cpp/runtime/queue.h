@@ -60,7 +60,7 @@ class Event {
 
 class Queue;
 
-// Work that waits for more of its kind, so that both are one launch.
+// Work that waits for what may join its launch.
 class Deferred {
  public:
   virtual ~Deferred() = default;
@@ -150,6 +150,7 @@ class Queue {
                      const void* host,
                      size_t bytes,
                      bool blocking);
+  void enqueue_now(Deferred& deferred);
   [[noreturn]] void throw_failed(int code, const char* call);
 
   Device& device_;
@@ -171,7 +172,6 @@ class Queue {
   // Held while deferred work is enqueued, so that other threads' commands come
   // after it.
   std::mutex deferred_mutex_;
-  void enqueue_now(Deferred& deferred);
   std::unique_ptr<Deferred> deferred_;
   std::atomic<bool> has_deferred_{false};
   std::atomic<bool> is_shared_{false};
