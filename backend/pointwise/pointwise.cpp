@@ -210,9 +210,12 @@ bool joins_write(const at::TensorIteratorBase& iter,
     return false;
   }
   Bounds bounds;
-  const std::vector<std::string> names = split_names(op.scalars);
-  for (size_t i = 0; i < names.size(); ++i) {
-    (names[i] == "low" ? bounds.lower : bounds.upper) = scalars[i].toDouble();
+  const std::string_view names(op.scalars);
+  if (names.starts_with("low")) {
+    bounds.lower = scalars.front().toDouble();
+  }
+  if (names.ends_with("high")) {
+    bounds.upper = scalars.back().toDouble();
   }
   return !std::isnan(bounds.lower) && !std::isnan(bounds.upper) &&
          join_clamp(iter.tensor_base(0), bounds);

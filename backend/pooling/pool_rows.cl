@@ -441,7 +441,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_columns(
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
     const compute_t counted_plane = (compute_t)counted(g, 0, line.depth) *
                                     (compute_t)counted(g, 1, line.height);
-    const int lines = max(0, line.d_end - line.d_begin) * max(0, line.h_end - line.h_begin);
+    const int has_lines = line.d_begin < line.d_end && line.h_begin < line.h_end;
     const int end = g->image[2];
     compute_t columns[COLUMNS];
     if (end < LANES) {
@@ -466,7 +466,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_columns(
       const compute_t by = divisor_override ? (compute_t)divisor_override
                                             : counted_plane * counted(g, 2, width);
       // A window that lies in the padding altogether averages nothing: 0.
-      STORE(y, width * g->pooled_strides[4], lines > 0 && w_begin < w_end ? sum / by : 0);
+      STORE(y, width * g->pooled_strides[4], has_lines && w_begin < w_end ? sum / by : 0);
     }
   }
 }
