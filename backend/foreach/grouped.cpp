@@ -319,7 +319,7 @@ void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch) {
     }
     const size_t chunks = batch.first_chunk.back();
     const std::vector<unsigned char> bytes = bytes_of(batch, shape);
-    const std::lock_guard lock(kernel.mutex);
+    const auto lock = queue.lock(kernel);
     cl_uint index = 0;
     runtime::bind_bytes(kernel.handle, index, bytes.data(), bytes.size());
     for (int slot = 0; slot < kSlots; ++slot) {

@@ -305,7 +305,7 @@ void launch_indexed(at::TensorIteratorBase& iter,
                    run == Run::kShared && mode == Indexed::kGet &&
                        exceeds_caches(queue.device(), iter.numel() * item),
                    run});
-  const std::lock_guard lock(kernel.mutex);
+  const auto lock = queue.lock(kernel);
   ArgumentBinder arguments(kernel);
   const auto bind_strides = [&](int operand, int64_t element) {
     LongDimensions wide{};

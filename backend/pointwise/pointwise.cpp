@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <string_view>
 
 namespace torch_opencl::ops {
@@ -281,7 +280,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   const int64_t chunk =
       std::clamp((count + workers - 1) / workers, kMinChunk, kMaxChunk);
 
-  const std::lock_guard lock(kernel.mutex);
+  const auto lock = queue.lock(kernel);
   ArgumentBinder arguments(kernel);
   for (int i = 0; i < key.operands; ++i) {
     if (key.host_operands >> i & 1) {

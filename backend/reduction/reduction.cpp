@@ -7,7 +7,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <mutex>
 #include <numeric>
 
 namespace torch_opencl::ops {
@@ -170,7 +169,7 @@ class Launcher {
     const BufferView view = arg(partials);
     {
       runtime::Kernel& kernel = find_kernel(queue_.device(), key_, false);
-      const std::lock_guard lock(kernel.mutex);
+      const auto lock = queue_.lock(kernel);
       ArgumentBinder arguments(kernel);
       bind_outputs(arguments, view);
       bind_input(arguments);
@@ -178,7 +177,7 @@ class Launcher {
     }
     if (splits_ > 1) {
       runtime::Kernel& kernel = find_kernel(queue_.device(), key_, true);
-      const std::lock_guard lock(kernel.mutex);
+      const auto lock = queue_.lock(kernel);
       ArgumentBinder arguments(kernel);
       bind_outputs(arguments, view);
       queue_.launch(kernel, range(problem_.outputs, 64));

@@ -82,7 +82,7 @@ void launch_raw(int device_index,
   runtime::Queue& queue = device::current_queue(device_index);
   const uint32_t alignment = queue.device().info().address_alignment;
   SubBuffers sub_buffers;
-  const std::lock_guard lock(raw.kernel->mutex);
+  const auto lock = queue.lock(*raw.kernel);
   cl_uint index = 0;
   for (const py::handle value : values) {
     if (py::isinstance<py::bytes>(value)) {

@@ -38,7 +38,7 @@ void launch(Queue& queue,
             Kernel& kernel,
             const NDRange& range,
             const Arguments&... arguments) {
-  const std::lock_guard lock(kernel.mutex);
+  const auto lock = queue.lock(kernel);
   cl_uint index = 0;
   (bind_argument(kernel.handle, index, arguments), ...);
   queue.launch(kernel, range);

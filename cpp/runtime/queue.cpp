@@ -136,8 +136,12 @@ void Queue::enqueue(const char* function,
   ++enqueue_count_;
 }
 
-void Queue::launch(Kernel& kernel, const NDRange& range) {
+std::unique_lock<std::mutex> Queue::lock(Kernel& kernel) {
   enqueue_deferred();
+  return std::unique_lock(kernel.mutex);
+}
+
+void Queue::launch(Kernel& kernel, const NDRange& range) {
   for (uint32_t d = 0; d < range.dimensions; ++d) {
     if (range.global[d] == 0) {
       return;

@@ -80,8 +80,10 @@ class Queue {
   // from now on.
   cl_command_queue share();
 
-  // The only clEnqueueNDRangeKernel of the project; the caller holds
-  // kernel.mutex and has set the arguments.
+  // To be held from a kernel's first argument to its launch. Enqueues what is
+  // deferred, which may launch the same kernel, before it locks.
+  [[nodiscard]] std::unique_lock<std::mutex> lock(Kernel& kernel);
+  // The only clEnqueueNDRangeKernel of the project.
   void launch(Kernel& kernel, const NDRange& range);
 
   // Deferred work is enqueued ahead of every later command, marker and wait.

@@ -63,6 +63,25 @@ def test_eight_threads_train(device):
     run_threads(work)
 
 
+def test_eight_threads_share_what_waits_in_a_queue(device):
+    def work(index: int) -> None:
+        x = torch.full((2, 3, 5, 7), float(index), device=device)
+        zeros, ones = torch.zeros(3, device=device), torch.ones(3, device=device)
+        for step in range(20):
+            # A normalisation waits for its clamp, a list for the next one, and
+            # in half of the steps another thread's launch is what ends that.
+            y = torch.batch_norm(x, ones, zeros, zeros, ones, False, 0.1, 0.0, False)
+            if step % 2:
+                y.clamp_(0, 5)
+            torch._foreach_mul_([x, y], 2.0)
+            torch._foreach_div_([x, y], 2.0)
+            bound = 5 if step % 2 else THREADS
+            assert y.max().item() == min(index, bound) == y.min().item()
+            assert x.sum().item() == index * x.numel()
+
+    run_threads(work)
+
+
 def test_current_device_is_thread_local(device):
     def work(index: int) -> None:
         assert torch.opencl.current_device() == 0
