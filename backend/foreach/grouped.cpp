@@ -2,9 +2,11 @@
 
 #include "../common/kernel_text.h"
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <shared_mutex>
 
 namespace torch_opencl::ops {
@@ -70,8 +72,7 @@ std::string number(int value) {
 
 std::string text_of(const GroupedLaunch& launch,
                     const Shape& shape,
-                    int group,
-                    int chunk) {
+                    int group) {
   const std::vector<GroupedList>& operands = launch.lists;
   // Whoever writes a number that all share does so element by element.
   const bool shares = std::any_of(
@@ -93,16 +94,17 @@ std::string text_of(const GroupedLaunch& launch,
           "];\n  uint elements[" + number(shape.tensors) + "];\n  uint place[" +
           number(shape.tensors * shape.operands) + "];\n} table_t;\n";
   text += "kernel __attribute__((reqd_work_group_size(" + number(group) +
-          ", 1, 1))) void grouped(const table_t table";
+          ", 1, 1))) void grouped(const table_t table, const uint length";
   for (int slot = 0; slot < kSlots; ++slot) {
     text += ", global uchar *m" + number(slot);
   }
   text +=
       ") {\n  const uint chunk = get_group_id(0);\n  int t = 0;\n"
       "  while (table.first_chunk[t + 1] <= chunk) ++t;\n"
-      "  const size_t begin = (size_t)(chunk - table.first_chunk[t]) * " +
-      number(chunk) + ";\n  const size_t end = min(begin + " + number(chunk) +
-      ", (size_t)table.elements[t]);\n  uint place;\n";
+      "  const size_t begin = (size_t)(chunk - table.first_chunk[t]) * "
+      "length;\n"
+      "  const size_t end = min(begin + length, (size_t)table.elements[t]);\n"
+      "  uint place;\n";
   for (size_t k = 0; k < operands.size(); ++k) {
     const std::string name = operands[k].name;
     const std::string type =
@@ -170,7 +172,6 @@ using Key = std::tuple<int, std::string, std::vector<DType>, DType>;
 runtime::Kernel& kernel_of(const GroupedLaunch& launch,
                            const Shape& shape,
                            int group,
-                           int chunk,
                            runtime::Device& device) {
   static std::shared_mutex mutex;
   static auto* kernels = new std::map<Key, runtime::Kernel*>();
@@ -195,10 +196,8 @@ runtime::Kernel& kernel_of(const GroupedLaunch& launch,
       return *found->second;
     }
   }
-  runtime::Kernel& kernel =
-      device.programs().get_generated("foreach_" + launch.name,
-                                      text_of(launch, shape, group, chunk),
-                                      "grouped");
+  runtime::Kernel& kernel = device.programs().get_generated(
+      "foreach_" + launch.name, text_of(launch, shape, group), "grouped");
   const std::unique_lock lock(mutex);
   kernels->emplace(key, &kernel);
   return kernel;
@@ -248,6 +247,20 @@ std::vector<uint32_t> places_of(const std::vector<GroupedList>& lists,
     places.push_back(index << kSlotShift | static_cast<uint32_t>(view.offset));
   }
   return places;
+}
+
+// Elements of a chunk. On CPUs, where each takes a copy of the table, as many
+// as leave every core enough chunks to share out.
+uint32_t chunk_length(const runtime::Device& device,
+                      const std::vector<int64_t>& elements) {
+  if (!device.is_cpu()) {
+    return 2048;
+  }
+  const int64_t all =
+      std::accumulate(elements.begin(), elements.end(), int64_t{0});
+  const int64_t share = all / (64 * int64_t{device.info().compute_units});
+  return static_cast<uint32_t>(
+      std::clamp<int64_t>(share / 1024 * 1024, 8192, 65536));
 }
 
 }  // namespace
@@ -303,9 +316,8 @@ void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch) {
   // On CPUs one work-item a chunk: each gets its own copy of the table, which
   // would make the addresses of a vector of work-items look unrelated.
   const int group = is_cpu ? 1 : 64;
-  const int chunk = is_cpu ? 8192 : 2048;
-  runtime::Kernel& kernel =
-      kernel_of(launch, shape, group, chunk, queue.device());
+  const uint32_t length = chunk_length(queue.device(), launch.elements);
+  runtime::Kernel& kernel = kernel_of(launch, shape, group, queue.device());
   std::vector<double> shared;
   for (const GroupedScalar& scalar : launch.scalars) {
     if (scalar.values.size() == 1) {
@@ -322,6 +334,7 @@ void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch) {
     const auto lock = queue.lock(kernel);
     cl_uint index = 0;
     runtime::bind_bytes(kernel.handle, index, bytes.data(), bytes.size());
+    runtime::bind_argument(kernel.handle, index, length);
     for (int slot = 0; slot < kSlots; ++slot) {
       const cl_mem memory = slot < static_cast<int>(batch.slots.size())
                                 ? batch.slots[slot]
@@ -350,7 +363,7 @@ void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch) {
     batch.elements.push_back(static_cast<uint32_t>(elements));
     batch.first_chunk.push_back(
         batch.first_chunk.back() +
-        static_cast<uint32_t>((elements + chunk - 1) / chunk));
+        static_cast<uint32_t>((elements + length - 1) / length));
     for (const GroupedScalar& scalar : launch.scalars) {
       if (scalar.values.size() > 1) {
         batch.scalars.push_back(scalar.values[t]);

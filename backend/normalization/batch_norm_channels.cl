@@ -52,7 +52,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
     const compute_t inverse = inverse_deviation_of(moments, pixels, epsilon);
     POINTER(batch_mean)[c] = moments.mean;
     POINTER(inverse_deviation)[c] = inverse;
-    UPDATE_RUNNING(c, moments, pixels)
+    UPDATE_RUNNING(c, 1, moments, pixels)
 
     TRANSFORM_CHANNEL(moments.mean, inverse)
   }

@@ -1,7 +1,7 @@
 // Of each channel, the sums of grad_output and of grad_output times the
 // centered input, from which batch normalisation's gradients follow. Jobs of
-// `chunk` pixels leave partial sums, as [chunk][channel], which a work-group a
-// channel adds up. The order of everything is fixed.
+// `chunk` pixels leave partial sums, as [chunk][channel], which a work-group of
+// LANES channels adds up. The order of everything is fixed.
 
 #include "batch_norm.clh"
 #include "batch_norm_sums.clh"
@@ -107,6 +107,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
 
 // grad_weight and grad_bias, and what grad_input loses.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_finish(
+    const int channels,
     const long pixels,
     const int chunks,
     TENSOR(compute_t, shifts),
@@ -117,27 +118,30 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
     CONST_TENSOR(compute_t, products),
     CONST_TENSOR(compute_t, inverse_deviation),
     CONST_TENSOR(param_t, weight)) {
-  local compute_t shared[WG_SIZE];
-  const int c = (int)get_group_id(0);
-  const int channels = (int)get_num_groups(0);
-  compute_t sum = 0;
-  compute_t sum_lost = 0;
-  compute_t product = 0;
-  compute_t product_lost = 0;
+  local channels_t shared[WG_SIZE];
+  const int c = (int)get_group_id(0) * LANES;
+  const int held = min(LANES, channels - c);
+  channels_t sum = 0;
+  channels_t sum_lost = 0;
+  channels_t product = 0;
+  channels_t product_lost = 0;
   for (int i = get_local_id(0); i < chunks; i += WG_SIZE) {
-    KAHAN_ADD(compute_t, sum, sum_lost, POINTER(sums)[(long)i * channels + c])
-    KAHAN_ADD(compute_t, product, product_lost, POINTER(products)[(long)i * channels + c])
+    const long place = (long)i * channels;
+    const channels_t more = load_statistics(POINTER(sums) + place, c, held);
+    const channels_t product_more = load_statistics(POINTER(products) + place, c, held);
+    KAHAN_ADD(channels_t, sum, sum_lost, more)
+    KAHAN_ADD(channels_t, product, product_lost, product_more)
   }
   sum = group_sum(sum, shared);
   product = group_sum(product, shared);
   if (get_local_id(0) == 0) {
-    const compute_t inverse = POINTER(inverse_deviation)[c];
-    const compute_t scale =
-        weight_memory ? inverse * LOAD_PARAM(POINTER(weight), c) : inverse;
-    const gradient_sums_t sums = {sum, product};
-    POINTER(shifts)[c] = shift_of(sums, pixels, scale);
-    POINTER(slopes)[c] = slope_of(sums, pixels, inverse, scale);
-    if (grad_weight_memory) STORE_PARAM(POINTER(grad_weight), c, product * inverse);
-    if (grad_bias_memory) STORE_PARAM(POINTER(grad_bias), c, sum);
+    const channels_t inverse = load_statistics(POINTER(inverse_deviation), c, held);
+    channels_t scale = inverse;
+    if (weight_memory) scale *= load_params(POINTER(weight), c, held);
+    const gradient_sums_t totals = {sum, product};
+    store_statistics(POINTER(shifts), c, held, shift_of(totals, pixels, scale));
+    store_statistics(POINTER(slopes), c, held, slope_of(totals, pixels, inverse, scale));
+    if (grad_weight_memory) store_params(POINTER(grad_weight), c, held, product * inverse);
+    if (grad_bias_memory) store_params(POINTER(grad_bias), c, held, sum);
   }
 }

@@ -198,7 +198,8 @@ class Problem {
     });
   }
 
-  // Launches a work-group a channel.
+  // Launches a work-group for every lanes() channels, whichever the layout.
+  // `arguments` follow the channels.
   template <class... Arguments>
   void finish(const KernelSource& source,
               const char* kernel_name,
@@ -210,8 +211,11 @@ class Problem {
            kernel_name,
            {{"DTYPE", dtype_of(input_)},
             {"PARAM_DTYPE", dtype_of(param_type)},
+            {"ACROSS", true},
+            {"LANES", lanes()},
             {"WG_SIZE", work_group}},
-           range(channels() * work_group, work_group),
+           range(ceil_div(channels(), lanes()) * work_group, work_group),
+           static_cast<int32_t>(channels()),
            arguments...);
   }
 

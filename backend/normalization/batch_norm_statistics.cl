@@ -112,9 +112,10 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
 
 #endif
 
-// A work-group joins the chunks of a channel: the batch's mean and inverse
+// A work-group joins the chunks of LANES channels: the batch's mean and inverse
 // standard deviation, and the running statistics.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_finish(
+    const int channels,
     const long pixels,
     const long chunk,
     const int chunks,
@@ -130,14 +131,16 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_fini
     CONST_TENSOR(compute_t, squares)) {
   local compute_t counts[WG_SIZE];
   local moments_t shared[WG_SIZE];
-  const int c = (int)get_group_id(0);
-  const int channels = (int)get_num_groups(0);
+  const int c = (int)get_group_id(0) * LANES;
+  const int held = min(LANES, channels - c);
   const int item = get_local_id(0);
   compute_t count = 0;
   moments_t moments = {0, 0};
   for (int i = item; i < chunks; i += WG_SIZE) {
+    const long place = (long)i * channels;
     const moments_t more = {
-        POINTER(means)[(long)i * channels + c], POINTER(squares)[(long)i * channels + c]};
+        load_statistics(POINTER(means) + place, c, held),
+        load_statistics(POINTER(squares) + place, c, held)};
     count = join_moments(&moments, count, more, (compute_t)min(chunk, pixels - i * chunk));
   }
   counts[item] = count;
@@ -152,9 +155,10 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_fini
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   if (item == 0) {
-    POINTER(batch_mean)[c] = moments.mean;
-    POINTER(inverse_deviation)[c] = inverse_deviation_of(moments, pixels, epsilon);
-    UPDATE_RUNNING(c, moments, pixels)
+    const channels_t inverse = inverse_deviation_of(moments, pixels, epsilon);
+    store_statistics(POINTER(batch_mean), c, held, moments.mean);
+    store_statistics(POINTER(inverse_deviation), c, held, inverse);
+    UPDATE_RUNNING(c, held, moments, pixels)
   }
 }
 

@@ -116,6 +116,17 @@ def test_lists_that_share_memory(device):
     _check(*results)
 
 
+def test_lists_of_millions(device):
+    # Chunks are longer, the more there is: these are several, and no multiple.
+    sizes = (2_500_001, 65_537, 3, 1_000_003)
+    x = [torch.arange(float(size), device=device) for size in sizes]
+    torch._foreach_mul_(x, 2.0)
+    torch._foreach_add_(x, torch._foreach_sqrt(x))
+    for tensor in x:
+        doubled = torch.arange(float(tensor.numel())).mul_(2.0)
+        torch.testing.assert_close(tensor.cpu(), doubled + doubled.sqrt())
+
+
 def test_transposed_views_of_the_same_memory(device):
     results = []
     for place in (device, "cpu"):
