@@ -6,9 +6,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
+#include <array>
 #include <numeric>
-#include <vector>
 
 namespace torch_opencl::ops {
 
@@ -32,22 +34,23 @@ class RowsProblem {
   RowsProblem(std::initializer_list<at::Tensor> tensors, int64_t dim)
       : tensors_(tensors) {
     const at::Tensor& written = tensors_[0];
-    for (const at::Tensor& tensor : tensors_) {
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+      const at::Tensor& tensor = tensors_[t];
       int64_t last = 0;
       for (int64_t i = 0; i < tensor.dim(); ++i) {
         last += (tensor.size(i) - 1) * tensor.stride(i);
       }
       extent_ = std::max(extent_, last + 1);
-      row_strides_.push_back(written.dim() ? tensor.stride(dim) : 1);
+      row_strides_[t] = written.dim() ? tensor.stride(dim) : 1;
     }
     row_size_ = written.dim() ? written.size(dim) : 1;
-    std::vector<int64_t> order;
+    c10::SmallVector<int64_t, kRowsRank + 1> order;
     for (int64_t i = 0; i < written.dim(); ++i) {
       if (i != dim && written.size(i) != 1) {
         order.push_back(i);
       }
     }
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       return written.stride(a) < written.stride(b) ||
              (written.stride(a) == written.stride(b) && a > b);
     });
@@ -56,7 +59,7 @@ class RowsProblem {
     }
     if (sizes_.empty()) {
       sizes_.push_back(1);
-      strides_.emplace_back(tensors_.size(), 1);
+      strides_.emplace_back().fill(1);
     }
     TORCH_CHECK(sizes_.size() <= kRowsRank,
                 "tensors whose strides leave more than ",
@@ -77,7 +80,7 @@ class RowsProblem {
   bool rows_contiguous() const {
     return row_size_ == 1 ||
            std::all_of(row_strides_.begin(),
-                       row_strides_.end(),
+                       row_strides_.begin() + tensors_.size(),
                        [](int64_t stride) { return stride == 1; });
   }
   bool fits_int32() const { return aten::fits_int32(extent_); }
@@ -106,26 +109,28 @@ class RowsProblem {
   }
 
  private:
+  using OfTensors = std::array<int64_t, kRowsTensors>;
+
   void append(int64_t dim) {
     const int64_t size = tensors_[0].size(dim);
-    std::vector<int64_t> strides;
+    OfTensors strides{};
     bool joins = !sizes_.empty();
     for (size_t t = 0; t < tensors_.size(); ++t) {
-      strides.push_back(tensors_[t].stride(dim));
+      strides[t] = tensors_[t].stride(dim);
       joins = joins && strides[t] == strides_.back()[t] * sizes_.back();
     }
     if (joins) {
       sizes_.back() *= size;
     } else {
       sizes_.push_back(size);
-      strides_.push_back(std::move(strides));
+      strides_.push_back(strides);
     }
   }
 
-  std::vector<at::Tensor> tensors_;
-  std::vector<int64_t> row_strides_;
-  std::vector<int64_t> sizes_;
-  std::vector<std::vector<int64_t>> strides_;  // [dimension][tensor]
+  c10::SmallVector<at::Tensor, kRowsTensors> tensors_;
+  OfTensors row_strides_{};
+  c10::SmallVector<int64_t, kRowsRank> sizes_;
+  c10::SmallVector<OfTensors, kRowsRank> strides_;  // [dimension][tensor]
   int64_t row_size_ = 1;
   int64_t extent_ = 1;
 };

@@ -1,5 +1,6 @@
 #include "batch_norm.h"
 
+#include "../../cpp/aten/factories.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
 
@@ -91,7 +92,10 @@ Outputs native_batch_norm(const Tensor& input,
                           bool training,
                           double momentum,
                           double epsilon) {
-  Tensor out = at::empty_like(input, input.suggest_memory_format());
+  Tensor out = empty_like_meta(
+      input.sizes(),
+      {},
+      input.options().memory_format(input.suggest_memory_format()));
   Statistics saved = batch_norm_into(input,
                                      weight,
                                      bias,

@@ -4,8 +4,9 @@
 #include "params.h"
 
 #include "../../cpp/aten/bounded.h"
+#include "../../cpp/aten/factories.h"
 
-#include <ATen/ops/empty.h>
+#include <utility>
 
 namespace torch_opencl::ops {
 namespace {
@@ -17,8 +18,8 @@ using batch_norm::kItemWorkGroup;
 using batch_norm::Problem;
 
 Tensor workspace(const Tensor& input, at::IntArrayRef sizes) {
-  return at::empty(sizes,
-                   input.options().dtype(compute_type(input.scalar_type())));
+  return empty_like_meta(
+      sizes, {}, input.options().dtype(compute_type(input.scalar_type())));
 }
 
 int64_t stride_of(const Tensor& tensor) {
@@ -28,8 +29,8 @@ int64_t stride_of(const Tensor& tensor) {
 // launch(lower, upper), which makes all of `out`, with bounds in the type of
 // its arithmetic.
 template <class Launch>
-void write_normalized(const Tensor& out, const Launch& launch) {
-  write_bounded(out, [=](const Bounds& bounds) {
+void write_normalized(const Tensor& out, Launch launch) {
+  write_bounded(out, [out, launch = std::move(launch)](const Bounds& bounds) {
     with_compute_type(out, [&](auto number) {
       using Number = decltype(number);
       launch(static_cast<Number>(bounds.lower),
@@ -87,9 +88,9 @@ Statistics batch_norm_training(const Tensor& input,
                                double momentum,
                                double epsilon,
                                const Tensor& out) {
-  const Problem problem({out, input});
-  const Tensor packed_weight = packed(weight);
-  const Tensor packed_bias = packed(bias);
+  Problem problem({out, input});
+  Tensor packed_weight = packed(weight);
+  Tensor packed_bias = packed(bias);
   const at::ScalarType type =
       param_type(weight, bias, running_mean, running_var, input);
   if (!problem.is_by_kept_channels() ||
@@ -101,27 +102,28 @@ Statistics batch_norm_training(const Tensor& input,
   }
   const Statistics statistics{workspace(input, {problem.channels()}),
                               workspace(input, {problem.channels()})};
-  write_normalized(out, [=](auto lower, auto upper) {
-    using Number = decltype(lower);
-    problem.launch_channels(sources::batch_norm_channels,
-                            "batch_norm_channels",
-                            type,
-                            problem.kept_channels_tile(),
-                            static_cast<Number>(epsilon),
-                            static_cast<Number>(momentum),
-                            lower,
-                            upper,
-                            stride_of(running_mean),
-                            stride_of(running_var),
-                            arg(out),
-                            arg(statistics.mean),
-                            arg(statistics.inverse_deviation),
-                            arg(running_mean),
-                            arg(running_var),
-                            arg(input),
-                            arg(packed_weight),
-                            arg(packed_bias));
-  });
+  write_normalized(out,
+                   [=, problem = std::move(problem)](auto lower, auto upper) {
+                     using Number = decltype(lower);
+                     problem.launch_channels(sources::batch_norm_channels,
+                                             "batch_norm_channels",
+                                             type,
+                                             problem.kept_channels_tile(),
+                                             static_cast<Number>(epsilon),
+                                             static_cast<Number>(momentum),
+                                             lower,
+                                             upper,
+                                             stride_of(running_mean),
+                                             stride_of(running_var),
+                                             arg(out),
+                                             arg(statistics.mean),
+                                             arg(statistics.inverse_deviation),
+                                             arg(running_mean),
+                                             arg(running_var),
+                                             arg(input),
+                                             arg(packed_weight),
+                                             arg(packed_bias));
+                   });
   return statistics;
 }
 
@@ -159,7 +161,7 @@ void batch_norm_evaluation(const Tensor& input,
                            const Tensor& running_var,
                            double epsilon,
                            const Tensor& out) {
-  const Problem problem({out, input});
+  Problem problem({out, input});
   const at::ScalarType type = running_mean.scalar_type();
   if (!problem.is_by_channels() ||
       !all_of_type(type, {weight, bias, running_var})) {
@@ -171,26 +173,27 @@ void batch_norm_evaluation(const Tensor& input,
         out);
     return;
   }
-  const Tensor packed_weight = packed(weight);
-  const Tensor packed_bias = packed(bias);
-  write_normalized(out, [=](auto lower, auto upper) {
-    using Number = decltype(lower);
-    problem.launch_channels(sources::batch_norm_channels,
-                            "batch_norm_channels_running",
-                            type,
-                            problem.channels_tile(),
-                            static_cast<Number>(epsilon),
-                            lower,
-                            upper,
-                            stride_of(running_mean),
-                            stride_of(running_var),
-                            arg(out),
-                            arg(running_mean),
-                            arg(running_var),
-                            arg(input),
-                            arg(packed_weight),
-                            arg(packed_bias));
-  });
+  Tensor packed_weight = packed(weight);
+  Tensor packed_bias = packed(bias);
+  write_normalized(out,
+                   [=, problem = std::move(problem)](auto lower, auto upper) {
+                     using Number = decltype(lower);
+                     problem.launch_channels(sources::batch_norm_channels,
+                                             "batch_norm_channels_running",
+                                             type,
+                                             problem.channels_tile(),
+                                             static_cast<Number>(epsilon),
+                                             lower,
+                                             upper,
+                                             stride_of(running_mean),
+                                             stride_of(running_var),
+                                             arg(out),
+                                             arg(running_mean),
+                                             arg(running_var),
+                                             arg(input),
+                                             arg(packed_weight),
+                                             arg(packed_bias));
+                   });
 }
 
 void batch_norm_transform(const Tensor& input,
@@ -198,8 +201,8 @@ void batch_norm_transform(const Tensor& input,
                           const Tensor& weight,
                           const Tensor& bias,
                           const Tensor& out) {
-  const Tensor packed_weight = packed(weight);
-  const Tensor packed_bias = packed(bias);
+  Tensor packed_weight = packed(weight);
+  Tensor packed_bias = packed(bias);
   write_normalized(out, [=](auto lower, auto upper) {
     Problem({out, input})
         .transform("batch_norm_transform",

@@ -71,7 +71,10 @@ def _run(
     device: torch.device,
     dtype: torch.dtype,
     backward: bool,
+    noise: torch.Generator | None = None,
 ) -> dict[str, torch.Tensor]:
+    """Outputs and gradients by name; with ``noise`` of incoming gradients that are
+    a rounding away."""
     leaves = [
         value if value is None else move(value, device, dtype) for value in inputs
     ]
@@ -88,6 +91,10 @@ def _run(
             torch.randn(x.shape, generator=generator).to(x.dtype).to(x.device)
             for x in differentiable
         ]
+        if noise is not None:
+            gradients = [
+                nudged(x, noise) if x.is_floating_point() else x for x in gradients
+            ]
         found = torch.autograd.grad(
             differentiable, wanted, gradients, allow_unused=True
         )
@@ -130,9 +137,16 @@ def check(
         except AssertionError:
             # A sum that cancels, which the CPU may get right by luck: its results
             # for inputs a rounding away say how far off rounding leads.
-            generator = torch.Generator().manual_seed(0)
+            noise = torch.Generator().manual_seed(0)
             nearby = [
-                _run(function, _nudged(rounded, dtype, generator), cpu, dtype, backward)
+                _run(
+                    function,
+                    _nudged(rounded, dtype, noise),
+                    cpu,
+                    dtype,
+                    backward,
+                    noise,
+                )
                 for _ in range(_NEARBY_RUNS)
             ]
             owns = [relative_distance(run[name], reference[name]) for run in nearby]
