@@ -9,7 +9,7 @@
 GFLOP/s count the operations of the definition, so an algorithm that needs
 fewer can pass the peak; GB/s count every operand once, so what stays in caches
 can pass the bandwidth. "of roof" is that rate over the device's own: the FMA peak
-that roofs.py finds, or the bandwidth of copy_ on 64 MiB in the same turns, whichever
+that roofs.py finds, or the bandwidth of copy_ on 256 MiB in the same turns, whichever
 the op meets first; memory's speed changes within a run. A ratio is above 1 where
 the device is faster than the last of --devices. "from cache" is the time a byte takes
 on an eighth of the data over what it takes on the whole: near 1, an op does not wait
@@ -24,6 +24,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 
 import dense_cases
 import measure
@@ -47,7 +48,8 @@ MEMORY_FAMILIES = {
     "pixel_shuffle": memory_cases.shuffles,
 }
 DENSE_FAMILIES = ("gemm", "convolution", "depthwise")
-_COPY_BYTES = 64 << 20
+# More than the last caches of all cores keep: two of 32 MiB hold half of 128.
+_COPY_BYTES = 256 << 20
 FAMILIES = (*DENSE_FAMILIES, *MEMORY_FAMILIES, "optimizer")
 
 
@@ -149,6 +151,7 @@ def cases_of(options: argparse.Namespace) -> list[Case]:
     ]
 
 
+@cache
 def copying(device: str) -> Callable[[], object]:
     source = torch.ones(_COPY_BYTES // 4, device=device)
     target = torch.empty_like(source)
