@@ -48,7 +48,7 @@ MEMORY_FAMILIES = {
     "pixel_shuffle": memory_cases.shuffles,
 }
 DENSE_FAMILIES = ("gemm", "convolution", "depthwise")
-# More than the last caches of all cores keep: two of 32 MiB hold half of 128.
+# Past the last caches: two of 32 MiB would keep the source of a copy of 64.
 _COPY_BYTES = 256 << 20
 FAMILIES = (*DENSE_FAMILIES, *MEMORY_FAMILIES, "optimizer")
 

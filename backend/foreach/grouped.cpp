@@ -304,9 +304,7 @@ bool grouped(const char* name,
     }
     launch.lists.push_back(std::move(list));
   }
-  runtime::Queue& queue = queue_of(first[0]);
-  queue.enqueue_deferred();
-  launch_grouped(queue, launch);
+  launch_grouped(queue_of(first[0]), launch);
   return true;
 }
 

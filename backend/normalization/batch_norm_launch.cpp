@@ -6,8 +6,6 @@
 #include "../../cpp/aten/bounded.h"
 #include "../../cpp/aten/factories.h"
 
-#include <utility>
-
 namespace torch_opencl::ops {
 namespace {
 
@@ -29,8 +27,8 @@ int64_t stride_of(const Tensor& tensor) {
 // launch(lower, upper), which makes all of `out`, with bounds in the type of
 // its arithmetic.
 template <class Launch>
-void write_normalized(const Tensor& out, Launch launch) {
-  write_bounded(out, [out, launch = std::move(launch)](const Bounds& bounds) {
+void write_normalized(const Tensor& out, const Launch& launch) {
+  write_bounded(out, [=](const Bounds& bounds) {
     with_compute_type(out, [&](auto number) {
       using Number = decltype(number);
       launch(static_cast<Number>(bounds.lower),
@@ -88,9 +86,9 @@ Statistics batch_norm_training(const Tensor& input,
                                double momentum,
                                double epsilon,
                                const Tensor& out) {
-  Problem problem({out, input});
-  Tensor packed_weight = packed(weight);
-  Tensor packed_bias = packed(bias);
+  const Problem problem({out, input});
+  const Tensor packed_weight = packed(weight);
+  const Tensor packed_bias = packed(bias);
   const at::ScalarType type =
       param_type(weight, bias, running_mean, running_var, input);
   if (!problem.is_by_kept_channels() ||
@@ -102,28 +100,27 @@ Statistics batch_norm_training(const Tensor& input,
   }
   const Statistics statistics{workspace(input, {problem.channels()}),
                               workspace(input, {problem.channels()})};
-  write_normalized(out,
-                   [=, problem = std::move(problem)](auto lower, auto upper) {
-                     using Number = decltype(lower);
-                     problem.launch_channels(sources::batch_norm_channels,
-                                             "batch_norm_channels",
-                                             type,
-                                             problem.kept_channels_tile(),
-                                             static_cast<Number>(epsilon),
-                                             static_cast<Number>(momentum),
-                                             lower,
-                                             upper,
-                                             stride_of(running_mean),
-                                             stride_of(running_var),
-                                             arg(out),
-                                             arg(statistics.mean),
-                                             arg(statistics.inverse_deviation),
-                                             arg(running_mean),
-                                             arg(running_var),
-                                             arg(input),
-                                             arg(packed_weight),
-                                             arg(packed_bias));
-                   });
+  write_normalized(out, [=](auto lower, auto upper) {
+    using Number = decltype(lower);
+    problem.launch_channels(sources::batch_norm_channels,
+                            "batch_norm_channels",
+                            type,
+                            problem.kept_channels_tile(),
+                            static_cast<Number>(epsilon),
+                            static_cast<Number>(momentum),
+                            lower,
+                            upper,
+                            stride_of(running_mean),
+                            stride_of(running_var),
+                            arg(out),
+                            arg(statistics.mean),
+                            arg(statistics.inverse_deviation),
+                            arg(running_mean),
+                            arg(running_var),
+                            arg(input),
+                            arg(packed_weight),
+                            arg(packed_bias));
+  });
   return statistics;
 }
 
@@ -161,7 +158,7 @@ void batch_norm_evaluation(const Tensor& input,
                            const Tensor& running_var,
                            double epsilon,
                            const Tensor& out) {
-  Problem problem({out, input});
+  const Problem problem({out, input});
   const at::ScalarType type = running_mean.scalar_type();
   if (!problem.is_by_channels() ||
       !all_of_type(type, {weight, bias, running_var})) {
@@ -173,27 +170,26 @@ void batch_norm_evaluation(const Tensor& input,
         out);
     return;
   }
-  Tensor packed_weight = packed(weight);
-  Tensor packed_bias = packed(bias);
-  write_normalized(out,
-                   [=, problem = std::move(problem)](auto lower, auto upper) {
-                     using Number = decltype(lower);
-                     problem.launch_channels(sources::batch_norm_channels,
-                                             "batch_norm_channels_running",
-                                             type,
-                                             problem.channels_tile(),
-                                             static_cast<Number>(epsilon),
-                                             lower,
-                                             upper,
-                                             stride_of(running_mean),
-                                             stride_of(running_var),
-                                             arg(out),
-                                             arg(running_mean),
-                                             arg(running_var),
-                                             arg(input),
-                                             arg(packed_weight),
-                                             arg(packed_bias));
-                   });
+  const Tensor packed_weight = packed(weight);
+  const Tensor packed_bias = packed(bias);
+  write_normalized(out, [=](auto lower, auto upper) {
+    using Number = decltype(lower);
+    problem.launch_channels(sources::batch_norm_channels,
+                            "batch_norm_channels_running",
+                            type,
+                            problem.channels_tile(),
+                            static_cast<Number>(epsilon),
+                            lower,
+                            upper,
+                            stride_of(running_mean),
+                            stride_of(running_var),
+                            arg(out),
+                            arg(running_mean),
+                            arg(running_var),
+                            arg(input),
+                            arg(packed_weight),
+                            arg(packed_bias));
+  });
 }
 
 void batch_norm_transform(const Tensor& input,
@@ -201,8 +197,8 @@ void batch_norm_transform(const Tensor& input,
                           const Tensor& weight,
                           const Tensor& bias,
                           const Tensor& out) {
-  Tensor packed_weight = packed(weight);
-  Tensor packed_bias = packed(bias);
+  const Tensor packed_weight = packed(weight);
+  const Tensor packed_bias = packed(bias);
   write_normalized(out, [=](auto lower, auto upper) {
     Problem({out, input})
         .transform("batch_norm_transform",

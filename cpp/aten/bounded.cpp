@@ -57,7 +57,6 @@ void write_bounded(const at::Tensor& out,
   // Others would be rounded twice.
   if (!queue.can_defer() ||
       compute_type(out.scalar_type()) != out.scalar_type()) {
-    queue.enqueue_deferred();
     write({});
     return;
   }

@@ -68,8 +68,8 @@ def test_eight_threads_share_what_waits_in_a_queue(device):
         x = torch.full((2, 3, 5, 7), float(index), device=device)
         zeros, ones = torch.zeros(3, device=device), torch.ones(3, device=device)
         for step in range(20):
-            # A normalisation waits for its clamp, a list for the next one, and
-            # in half of the steps another thread's launch is what ends that.
+            # A normalisation waits for its clamp, a list for the next one: the
+            # next launch ends that, whichever thread's it is.
             y = torch.batch_norm(x, ones, zeros, zeros, ones, False, 0.1, 0.0, False)
             if step % 2:
                 y.clamp_(0, 5)
