@@ -12,7 +12,7 @@
 #include "panels.clh"
 #include "tile.clh"
 
-#define PIXEL_CHANNEL(i) pixel[i][c]
+#define PIXEL_CHANNEL(i) pixel[i][l]
 
 #define STRIDES(name)                                                     \
   const index_t name##_batch_stride, const index_t name##_d_stride,       \
@@ -103,10 +103,15 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
           for (int c = 0; c < run;) {
             const int end = min(run, c + SUM_BLOCK - summed);
             summed += end - c;
-            for (; c < end; ++c) {
-              ADD_OUTER_PRODUCT(sums, PIXEL_CHANNEL, b)
-              b += COLUMNS;
+            FOR_EACH_PART(part) {
+              const global compute_t *line_at = b;
+              for (int l = c; l < end; ++l) {
+                ADD_OUTER_PRODUCT(sums, part, PIXEL_CHANNEL, line_at)
+                line_at += COLUMNS;
+              }
             }
+            b += (end - c) * COLUMNS;
+            c = end;
             if (summed == SUM_BLOCK) {
               summed = 0;
               FOR_EACH_VECTOR(i, j) {

@@ -51,16 +51,20 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
   for (int n = 0; n < images; ++n) {
     for (int d = ds.s0; d < ds.s1; ++d) {
       for (int h = hs.s0; h < hs.s1; ++h) {
-        const global compute_t *a =
+        const global compute_t *row_panel =
             panel + (n * pixels + (d * out_size.s1 + h) * out_size.s2 + ws.s0) * ROWS;
-        const global compute_t *b =
+        const global compute_t *row_image =
             POINTER(image) + n * batch_stride + (d * stride.s0 + at.s0) * d_stride +
             (h * stride.s1 + at.s1) * h_stride + (ws.s0 * stride.s2 + at.s2) * w_stride +
             first_column;
-        for (int w = ws.s0; w < ws.s1; ++w) {
-          ADD_OUTER_PRODUCT(sums, CHANNEL, b)
-          a += ROWS;
-          b += step;
+        FOR_EACH_PART(part) {
+          const global compute_t *a = row_panel;
+          const global compute_t *b = row_image;
+          for (int w = ws.s0; w < ws.s1; ++w) {
+            ADD_OUTER_PRODUCT(sums, part, CHANNEL, b)
+            a += ROWS;
+            b += step;
+          }
         }
         summed += ws.s1 - ws.s0;
         if (summed >= SUM_BLOCK) {

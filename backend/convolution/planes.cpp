@@ -65,14 +65,16 @@ bool has_channels_innermost(const Tensor& image) {
   return image.stride(1) == 1 && image.stride(4) != 1;
 }
 
-Blocking blocking_of(const ConvolutionProblem& p) {
+Blocking blocking_of(const ConvolutionProblem& p, bool is_wide) {
   const int64_t channels = p.channels / p.groups;
   const int64_t outs = p.out_channels / p.groups;
   const int64_t pitch = p.output[2] + reach_of(p, 2);
   Blocking b{};
-  b.tile_rows = outs <= 2                                ? outs
-                : round_up(outs, 8) == round_up(outs, 4) ? 8
-                                                         : 4;
+  // Vectors of sums that registers hold.
+  const int64_t most_sums = is_wide ? 16 : 4;
+  b.tile_rows = outs <= 2                                           ? outs
+                : is_wide && round_up(outs, 8) == round_up(outs, 4) ? 8
+                                                                    : 4;
   const auto line = [&](int64_t rows) {
     return (rows - 1) * pitch + p.output[2];
   };
@@ -111,7 +113,7 @@ Blocking blocking_of(const ConvolutionProblem& p) {
     return b;
   }
   b.rows = ceil_div(p.output[1], ceil_div(p.output[1], rows));
-  b.tile_vectors = 16 / b.tile_rows;
+  b.tile_vectors = most_sums / b.tile_rows;
   while (b.tile_vectors > 2 &&
          round_up(line(b.rows), 8 * b.tile_vectors) <
              round_up(line(b.rows), 16 * b.tile_vectors)) {
@@ -199,7 +201,8 @@ bool supports_planes(const ConvolutionProblem& p,
                      const runtime::DeviceInfo& device) {
   return device.device_class == runtime::DeviceClass::kCpu && p.input[0] == 1 &&
          p.output[0] == 1 && p.kernel[0] == 1 && p.padding[0] == 0 &&
-         p.taps() <= kMaxDepth && !p.is_large && blocking_of(p).rows > 0;
+         p.taps() <= kMaxDepth && !p.is_large &&
+         blocking_of(p, device.has_wide_registers).rows > 0;
 }
 
 // Elsewhere so many output channels share an image that reading it where it
@@ -218,7 +221,8 @@ bool prefers_planes(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
 
 void planes_forward(const ConvolutionProblem& p,
                     const ConvolutionArguments& a) {
-  const Blocking b = blocking_of(p);
+  const Blocking b =
+      blocking_of(p, aten::device_of(a.output).info().has_wide_registers);
   const int64_t outs = p.out_channels / p.groups;
   const Tensor weight = with_pixel_stride(a.weight);
   const int64_t tap_stride = weight.stride(4);

@@ -32,7 +32,9 @@ typedef out_lanes_t __attribute__((aligned(sizeof(out_t)))) unaligned_lanes_t;
 
 static inline lanes_t loaded(const global storage_t *p) {
 #if FROM_FLOAT16
-  return CONCAT(vload_half, LANES)(0, (const global half *)p);
+  // Halves may lie anywhere, see lanes.clh.
+  const CONCAT(ushort, LANES) bits = CONCAT(vload, LANES)(0, p);
+  return CONCAT(vload_half, LANES)(0, (const half *)&bits);
 #elif FROM_BFLOAT16
   return CONCAT(as_float, LANES)(CONVERT(uint, CONCAT(vload, LANES)(0, p)) << 16);
 #else

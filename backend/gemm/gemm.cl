@@ -1,8 +1,8 @@
 // Matrix multiplication over packed panels: out = alpha * A B + beta * self.
 //
 // cpu-class: a work-item computes tiles of ROWS x COLUMNS outputs in
-// registers (COLUMNS / 16 vectors a row), with neither local memory nor
-// barriers. gpu-class: a work-group of 16 x 16 computes 64 x 64 outputs, 4 x 4
+// registers (COLUMNS / 16 vectors a row, ROWS_AT_ONCE of the rows together), with
+// neither local memory nor barriers. gpu-class: a work-group of 16 x 16 computes 64 x 64 outputs, 4 x 4
 // a work-item, from tiles staged in local memory. Sums run over k in order, so
 // results are the same at every run; every SUM_BLOCK products they are added to
 // a total, which keeps the error of long sums (weight gradients) small.
@@ -77,30 +77,30 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
     // What lies as it is has no padding: the last tile overlaps its neighbour.
 #ifdef LEFT_IN_PLACE
     const int first_row = min(row_tile * ROWS, rows - ROWS);
-    const global compute_t *a =
+    const global compute_t *left_at =
         POINTER(left) + batch * batch_stride_in_place + first_row * stride_in_place;
     const index_t row_step = stride_in_place;
     const int depth_step = 1;
 #else
     const int first_row = row_tile * ROWS;
-    const global compute_t *a = POINTER(left) + (size_t)first_row * depth;
+    const global compute_t *left_at = POINTER(left) + (size_t)first_row * depth;
     const int row_step = 1;
     const int depth_step = ROWS;
 #ifndef SHARES_PANELS
-    a += batch * row_tiles * ROWS * depth;
+    left_at += batch * row_tiles * ROWS * depth;
 #endif
 #endif
 #ifdef RIGHT_IN_PLACE
     const int first_column = min(column_tile * COLUMNS, columns - COLUMNS);
-    const global compute_t *b =
+    const global compute_t *right_at =
         POINTER(right) + batch * batch_stride_in_place + first_column;
     const index_t next_line = stride_in_place;
 #else
     const int first_column = column_tile * COLUMNS;
-    const global compute_t *b = POINTER(right) + (size_t)first_column * depth;
+    const global compute_t *right_at = POINTER(right) + (size_t)first_column * depth;
     const index_t next_line = COLUMNS;
 #ifndef SHARES_PANELS
-    b += batch * column_tiles * COLUMNS * depth;
+    right_at += batch * column_tiles * COLUMNS * depth;
 #endif
 #endif
 
@@ -110,19 +110,30 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
       VECTOR sums[ROWS][VECTORS];
       FOR_EACH_VECTOR(i, j) sums[i][j] = 0;
       const int is_first = k == 0;
-      for (const int end = min(depth, k + SUM_BLOCK); k < end; ++k) {
-        // Few processors ask for panels early enough by themselves.
+      const int count = min(depth - k, SUM_BLOCK);
+      FOR_EACH_PART(part) {
+        const global compute_t *a = left_at;
+        const global compute_t *b = right_at;
+        for (int l = 0; l < count; ++l) {
+          // Few processors ask for panels early enough by themselves.
 #ifndef LEFT_IN_PLACE
-        fetch(a + FETCH_DEPTH * ROWS);
+          if (part == 0) fetch(a + FETCH_DEPTH * ROWS);
 #endif
 #ifdef RIGHT_IN_PLACE
+          if (part == 0) {
 #pragma unroll
-        for (int j = 0; j < VECTORS; ++j) fetch(b + FETCH_LINES * next_line + j * 16);
+            for (int j = 0; j < VECTORS; ++j)
+              fetch(b + FETCH_LINES * next_line + j * 16);
+          }
 #endif
-        ADD_OUTER_PRODUCT(sums, LEFT, b)
-        a += depth_step;
-        b += next_line;
+          ADD_OUTER_PRODUCT(sums, part, LEFT, b)
+          a += depth_step;
+          b += next_line;
+        }
       }
+      k += count;
+      left_at += count * depth_step;
+      right_at += count * next_line;
       if (!is_first) {
         FOR_EACH_VECTOR(i, j) sums[i][j] += totals[i][j];
       }

@@ -13,13 +13,17 @@ using namespace torch_opencl::aten;
 
 namespace {
 
-constexpr int64_t kColumns = 48;  // of a tile, or fewer
 // Panels pay where more rows of the product read them.
 constexpr int64_t kRowsInPlace = 512;
 // Multiplications of a work-item, where that leaves each core some: drivers
 // spend up to 300 ns on one.
 constexpr int64_t kWorkOfItem = int64_t(1) << 19;
 constexpr int64_t kItemsOfCore = 64;
+
+// Columns of a tile, or fewer.
+int64_t widest_columns(const at::TensorBase& on) {
+  return device_of(on).info().has_wide_registers ? 48 : 16;
+}
 
 bool is_compute_typed(const at::TensorBase& on) {
   return device_of(on).is_cpu() &&
@@ -63,13 +67,18 @@ int64_t right_width(const at::TensorBase& on, int64_t columns) {
   const auto padded = [columns](int64_t width) {
     return ceil_div(columns, width) * width;
   };
-  return padded(32) < padded(kColumns) ? 32 : kColumns;
+  const int64_t widest = widest_columns(on);
+  return widest > 32 && padded(32) < padded(widest) ? 32 : widest;
+}
+
+int64_t rows_at_once(const at::TensorBase& on) {
+  return device_of(on).info().has_wide_registers ? left_width(on) : 5;
 }
 
 bool is_right_in_place(const at::TensorBase& on,
                        int64_t rows,
                        int64_t columns) {
-  const int64_t width = kColumns;
+  const int64_t width = widest_columns(on);
   return is_compute_typed(on) && rows <= kRowsInPlace && columns >= width &&
          ceil_div(columns, width) * width <= columns + columns / 8;
 }
@@ -170,8 +179,9 @@ void multiply(const at::TensorBase& on,
     return index_argument(value, is_large);
   };
   const InPlace in_place = product.in_place;
-  const int64_t width =
-      in_place == InPlace::kRight ? kColumns : right_width(on, product.columns);
+  const int64_t width = in_place == InPlace::kRight
+                            ? widest_columns(on)
+                            : right_width(on, product.columns);
   const int64_t row_tiles = ceil_div(product.rows, left_width(on));
   const int64_t column_tiles = ceil_div(product.columns, width);
   const auto run = [&](const char* name,
@@ -223,6 +233,7 @@ void multiply(const at::TensorBase& on,
                       on.scalar_type(),
                       product.batch * product.rows * product.columns)},
          {"ROWS", left_width(on)},
+         {"ROWS_AT_ONCE", rows_at_once(on)},
          {"COLUMNS", width},
          {"SUM_BLOCK", product.sum_block},
          {"IS_LARGE", is_large}},

@@ -72,6 +72,8 @@ struct Addend {
 // tile. The right one's is that of two that pads `columns` least.
 int64_t left_width(const at::TensorBase& on);
 int64_t right_width(const at::TensorBase& on, int64_t columns);
+// Rows of a tile whose sums a CPU's registers hold together: ROWS_AT_ONCE.
+int64_t rows_at_once(const at::TensorBase& on);
 
 // Tiles that a work-item of a CPU computes, of `multiplications` each.
 int64_t tiles_at_once(const at::TensorBase& on,

@@ -288,8 +288,9 @@ void launch_pool(const aten::KernelSource& source,
                               ? window.stride[2]
                               : 0;
   const int64_t taps = window.kernel_size[2];
-  const bool unrolls =
-      lane_stride != 0 && window.dilation[2] == 1 && (taps == 2 || taps == 3);
+  const bool unrolls = (lane_stride != 0 || channels_last) &&
+                       !window.adaptive && window.dilation[1] == 1 &&
+                       window.dilation[2] == 1 && (taps == 2 || taps == 3);
   // Indices are twice as large as the maxima beside them, and read much later.
   // Bands whose channels are no whole vectors write some of them twice.
   const at::ScalarType type = tensors.image.scalar_type();

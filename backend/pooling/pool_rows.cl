@@ -19,6 +19,7 @@
 #ifndef TAPS
 #define TAPS 0  // of a window's row, side by side: 2, 3, or 0 for all others
 #endif
+#include "stream_maxima.clh"
 
 #define AT_ONCE 2  // vectors of channels
 
@@ -85,6 +86,23 @@ inline line_t line_of(const geometry_t *g, index_t row) {
         body                                                          \
       }
 
+// The same of a window of TAPS by TAPS that lies in one plane of the image, unrolled.
+#if TAPS
+#define IS_WHOLE                                                          \
+  (g->kernel_size[1] == TAPS && line.d_end - line.d_begin == 1 &&         \
+   line.h_end - line.h_begin == TAPS && w_end - w_begin == TAPS)
+#else
+#define IS_WHOLE 0
+#endif
+#define FOR_EACH_WHOLE_TAP(first_here, body)                                   \
+  _Pragma("unroll") for (int h = 0; h < TAPS; ++h)                             \
+      _Pragma("unroll") for (int w = 0; w < TAPS; ++w) {                       \
+    const index_t at =                                                         \
+        window + h * g->image_strides[3] + w * g->image_strides[4];            \
+    const index_t here = first_here + h * g->image[2] + w;                     \
+    body                                                                       \
+  }
+
 #define TAKE_BEST(best, where, loaded)                       \
   {                                                          \
     const lanes_t value = loaded;                            \
@@ -109,8 +127,10 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
     for (int width = 0; width < g->pooled[2]; ++width) {
       const int w_begin = window_begin(g, 2, width);
       const int w_end = window_end(g, 2, width);
-      const where_t origin =
-          (where_t)plane_position(g, line.d_begin, line.h_begin, w_begin);
+      const index_t first_here = plane_position(g, line.d_begin, line.h_begin, w_begin);
+      const where_t origin = (where_t)first_here;
+      const index_t window =
+          pixel_offset(g->image_strides, line.d_begin, line.h_begin, w_begin);
       const index_t y_at = width * g->pooled_strides[4];
       const index_t chosen_at = width * g->indices_strides[4];
       const int channels = line.end_channel - line.channel;
@@ -122,13 +142,19 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
           best[v] = (lanes_t)LOWEST;
           where[v] = origin;
         }
-        FOR_EACH_TAP(FOR_EACH_VECTOR(v) TAKE_BEST(
-            best[v],
-            where[v],
-            CONCAT(load_lanes_, DTYPE)(image + at + c + v * LANES)))
+#define TAKE_VECTORS                                          \
+  FOR_EACH_VECTOR(v)                                          \
+  TAKE_BEST(best[v],                                          \
+            where[v],                                         \
+            CONCAT(load_lanes_, DTYPE)(image + at + c + v * LANES))
+        if (IS_WHOLE) {
+          FOR_EACH_WHOLE_TAP(first_here, TAKE_VECTORS)
+        } else {
+          FOR_EACH_TAP(TAKE_VECTORS)
+        }
         FOR_EACH_VECTOR(v) {
-          CONCAT(store_lanes_, DTYPE)(y + y_at + c + v * LANES, best[v]);
-          vstore16(convert_long16(where[v]), 0, chosen + chosen_at + c + v * LANES);
+          STREAM_MAXIMA(y + y_at + c + v * LANES, best[v])
+          STREAM_INDICES(chosen + chosen_at + c + v * LANES, convert_long16(where[v]))
         }
       }
       for (; c < channels; c += LANES) {
@@ -172,12 +198,18 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
                         w_begin >= w_end;
       const compute_t by = (compute_t)(empty ? 1 : divisor);
       const index_t y_at = width * g->pooled_strides[4];
+      const index_t window =
+          pixel_offset(g->image_strides, line.d_begin, line.h_begin, w_begin);
       const int channels = line.end_channel - line.channel;
       for (int c = 0; c < channels; c += LANES) {
         const int count = min(LANES, channels - c);
         lanes_t sum = 0;
         if (dense && count == LANES) {
-          FOR_EACH_TAP(sum += CONCAT(load_lanes_, DTYPE)(image + at + c);)
+          if (IS_WHOLE) {
+            FOR_EACH_WHOLE_TAP(0, sum += CONCAT(load_lanes_, DTYPE)(image + at + c);)
+          } else {
+            FOR_EACH_TAP(sum += CONCAT(load_lanes_, DTYPE)(image + at + c);)
+          }
           CONCAT(store_lanes_, DTYPE)(y + y_at + c, sum / by);
           continue;
         }

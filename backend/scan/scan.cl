@@ -113,7 +113,10 @@ void cumulative_extreme(PARAMETERS, TENSOR(long, indices)) {
 
 #if defined(LANES) && defined(HAS_FLOAT64)
 #define LOAD_HALF_float32(p) vload8(0, p)
-#define LOAD_HALF_float16(p) vload_half8(0, (const global half *)(p))
+inline float8 LOAD_HALF_float16(const global ushort *p) {
+  const ushort8 bits = vload8(0, p);  // may lie anywhere, see lanes.clh
+  return vload_half8(0, (const half *)&bits);
+}
 #define LOAD_HALF_bfloat16(p) as_float8(convert_uint8(vload8(0, p)) << 16)
 // Halves of a vector of elements, read apart: of one whole read PoCL makes a chain
 // through a register that it inserts the second half into.

@@ -21,11 +21,15 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
+constexpr int kLanes = 16;  // on CPUs
+
 // Rows shorter than this leave a work-group mostly idle.
 constexpr int64_t kSmallestGroupRow = 48;
 
 // Elements of a row that a work-item of softmax_short keeps: KEPT.
 constexpr int64_t kMostKept = 64;
+// And, of all its rows, in vectors.
+constexpr int64_t kMostVectors = 1024;
 // And one of softmax_along: KEPT_ROW.
 constexpr int64_t kMostKeptAlong = 2048;
 
@@ -38,12 +42,34 @@ struct Variant {
   int items_a_job;
 };
 
-Variant choose(const RowsProblem& problem, bool is_cpu) {
+// Neighbouring vectors of rows of a work-item of softmax_short_backward: long
+// runs of memory, which prefetchers like, while each core has work.
+int columns_of(const RowsProblem& problem, int64_t units) {
+  int columns = 4;
+  while (columns < 32 && 2 * columns * problem.row_size() <= kMostVectors &&
+         2 * columns * kLanes <= problem.inner_size() &&
+         problem.blocks(2 * columns * kLanes) >= 8 * units) {
+    columns *= 2;
+  }
+  return columns;
+}
+
+Variant choose(const RowsProblem& problem,
+               const runtime::Device& device,
+               bool backward) {
+  const bool is_cpu = device.is_cpu();
   if (is_cpu && problem.rows_contiguous()) {
     return {"softmax_along", "softmax_along_backward", 16, 1, 4, 1};
   }
   if (is_cpu && problem.row_size() <= kMostKept) {
-    return {"softmax_short", "softmax_short_backward", 16, 64, 1, 1};
+    const int columns =
+        backward ? columns_of(problem, device.info().compute_units) : 4;
+    return {"softmax_short",
+            "softmax_short_backward",
+            kLanes,
+            columns * kLanes,
+            1,
+            1};
   }
   if (is_cpu) {
     return {"softmax_across", "softmax_across_backward", 16, 16, 4, 1};
@@ -77,6 +103,7 @@ void launch_rows(const RowsProblem& problem,
                  device_of(written), written.scalar_type(), written.numel())},
             {"INDEX64", sizeof(Index) == 8},
             {"WG_SIZE", variant.work_group},
+            {"COLUMNS", std::max(1, variant.rows_a_job / variant.lanes)},
             {"KEPT_ROW", keeps ? kMostKeptAlong : 0}},
            range(problem.blocks(variant.rows_a_job) * variant.items_a_job,
                  variant.work_group),
@@ -100,7 +127,7 @@ void softmax(const Tensor& self, int64_t dim, bool log, const Tensor& out) {
     return;
   }
   const RowsProblem problem({out, self}, at::maybe_wrap_dim(dim, self.dim()));
-  const Variant variant = choose(problem, device_of(self).is_cpu());
+  const Variant variant = choose(problem, device_of(self), false);
   launch_rows(problem, variant, false, log, out, self);
 }
 
@@ -117,7 +144,7 @@ void softmax_backward(const Tensor& grad_output,
   }
   const RowsProblem problem({grad_input, grad_output, output},
                             at::maybe_wrap_dim(dim, output.dim()));
-  const Variant variant = choose(problem, device_of(output).is_cpu());
+  const Variant variant = choose(problem, device_of(output), true);
   launch_rows(
       problem, variant, true, log, grad_input, grad_output, arg(output));
 }

@@ -18,6 +18,10 @@ const std::vector<ConfigEntry>& config_entries() {
       {"TORCH_OPENCL_DEVICE_CLASS",
        "",
        "`cpu` or `gpu` forces the family of kernels; empty: by device type."},
+      {"TORCH_OPENCL_REGISTERS",
+       "",
+       "`wide` or `narrow` forces CPUs' tiles for 32 registers of 16 floats or "
+       "for fewer; empty: wide with AVX-512."},
       {"TORCH_OPENCL_CACHE_DIR",
        "",
        "Directory of compiled programs. Empty: `torch_opencl` in "
@@ -93,6 +97,8 @@ Config read_all() {
   config.devices = read("TORCH_OPENCL_DEVICES");
   config.device_class = read_choice(
       "TORCH_OPENCL_DEVICE_CLASS", {"", "cpu", "gpu"}, "cpu or gpu");
+  config.registers = read_choice(
+      "TORCH_OPENCL_REGISTERS", {"", "wide", "narrow"}, "wide or narrow");
   config.cache_dir = read("TORCH_OPENCL_CACHE_DIR");
   config.cache_size_mib =
       read_number("TORCH_OPENCL_CACHE_SIZE_MIB", 0, int64_t(1) << 30);

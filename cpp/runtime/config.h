@@ -10,6 +10,7 @@ namespace torch_opencl::runtime {
 struct Config {
   std::string devices;        // TORCH_OPENCL_DEVICES
   std::string device_class;   // TORCH_OPENCL_DEVICE_CLASS: "", "cpu", "gpu"
+  std::string registers;      // TORCH_OPENCL_REGISTERS: "", "wide", "narrow"
   std::string cache_dir;      // TORCH_OPENCL_CACHE_DIR
   int64_t cache_size_mib;     // TORCH_OPENCL_CACHE_SIZE_MIB, 0 disables
   std::string build_options;  // TORCH_OPENCL_BUILD_OPTIONS

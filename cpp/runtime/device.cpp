@@ -109,7 +109,10 @@ Registry& enumerated() {
 
 std::string identity_of(const DeviceInfo& info) {
   return info.platform_name + "\n" + info.platform_version + "\n" + info.name +
-         "\n" + info.version + "\n" + info.driver_version;
+         "\n" + info.version + "\n" + info.driver_version +
+         ((info.type & CL_DEVICE_TYPE_CPU) == 0 || info.has_wide_registers
+              ? ""
+              : "\nnarrow registers");
 }
 
 Device::Device(int index,

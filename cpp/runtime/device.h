@@ -43,6 +43,9 @@ struct DeviceInfo {
   // The compiler packs neighbouring work-items into SIMD lanes; where it does
   // not, kernels for CPUs give one work-item a loop to vectorise.
   bool vectorizes_work_items = false;
+  // A CPU's 32 registers of 16 floats (AVX-512); fewer or shorter ones hold
+  // smaller tiles.
+  bool has_wide_registers = false;
 };
 
 class ProgramCache;

@@ -1,5 +1,6 @@
 #include "platform.h"
 
+#include "config.h"
 #include "error.h"
 
 #include <dlfcn.h>
@@ -152,6 +153,15 @@ T value_of(cl_device_id device, cl_device_info what) {
   return value;
 }
 
+// Of this machine, whose CPU a CPU device is.
+bool has_avx512() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f") != 0;
+#else
+  return false;
+#endif
+}
+
 DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   DeviceInfo info;
   info.name = text_of(device, CL_DEVICE_NAME);
@@ -188,6 +198,8 @@ DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
        CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   info.vectorizes_work_items =
       info.platform_name.find("Intel") != std::string::npos;
+  info.has_wide_registers =
+      config().registers.empty() ? has_avx512() : config().registers == "wide";
   return info;
 }
 

@@ -20,6 +20,9 @@ WINDOWS_2D = [
     ((1, 2, 4, 4), 2, 3, 1, True),
     ((1, 2, 6, 290), 3, 2, 1, True),  # a line of more groups than are made at once
     ((2, 3, 5, 37), 2, 1, 1, False),
+    # vectors of channels, whole windows and others
+    ((2, 35, 9, 10), 3, 2, 1, False),
+    ((1, 50, 7, 9), 2, 2, 0, True),
     # rows of whole windows, the last of which overlap
     ((2, 3, 8, 66), 2, 2, 0, False),
     ((1, 3, 9, 71), 3, 2, 1, False),
@@ -116,11 +119,17 @@ def test_special_values_in_rows_of_whole_windows(device, kernel, padding):
     )
 
 
-def test_results_larger_than_caches(device):
-    """Indices are then written past them."""
-    x = torch.randn(1, 56, 453, 454)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+def test_results_larger_than_caches(device, layout, dtype):
+    """They are then written past them."""
+    x = layout(torch.randn(1, 66, 453, 454))
     check(
-        lambda x: F.max_pool2d(x, 2, return_indices=True), [x], device, backward=False
+        lambda x: F.max_pool2d(x, 2, return_indices=True),
+        [x],
+        device,
+        dtype,
+        backward=False,
     )
 
 

@@ -1,0 +1,54 @@
+"""Tiles of products and convolutions for CPUs that this one is not: with AVX-512
+where it has none, and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from script import run_script
+
+
+def _other_registers() -> str:
+    cpu = Path("/proc/cpuinfo")
+    if not cpu.exists():
+        pytest.skip("which registers this CPU has is not known")
+    return "narrow" if "avx512f" in cpu.read_text().split() else "wide"
+
+
+def test_products_and_convolutions(device):
+    run_script(
+        """
+import torch.nn.functional as F
+
+def check(function, *inputs):
+    def run(place, dtype):
+        tensors = [t.to(place, dtype).detach().requires_grad_() for t in inputs]
+        result = function(*tensors)
+        result.backward(torch.ones_like(result) / result.numel())
+        return [result, *(t.grad for t in tensors)]
+    for mine, exact in zip(run(DEVICE, torch.float32), run("cpu", torch.float64)):
+        tolerance = 1e-5 * exact.abs().max().item() + 1e-12
+        torch.testing.assert_close(
+            mine.cpu().double(), exact, rtol=1e-4, atol=tolerance
+        )
+
+torch.manual_seed(0)
+for rows, depth, columns in ((131, 277, 97), (64, 600, 160)):
+    left, right = torch.randn(rows, depth), torch.randn(depth, columns)
+    check(torch.mm, left, right)
+    check(torch.mm, left.t().contiguous().t(), right.t().contiguous().t())
+for solver in ("planes", "single_tap", "winograd", "direct", "columns"):
+    kernel, padding = (1, 0) if solver == "single_tap" else (3, 1)
+    for outputs, stride, memory_format in (
+        (33, 2, torch.channels_last),
+        (64, 1, torch.contiguous_format),
+    ):
+        x = torch.randn(2, 40, 11, 13).to(memory_format=memory_format)
+        weight = torch.randn(outputs, 40, kernel, kernel)
+        with torch.backends.opencl.flags(solver=solver):
+            check(lambda x, w: F.conv2d(x, w, None, stride, padding), x, weight)
+""",
+        device,
+        TORCH_OPENCL_REGISTERS=_other_registers(),
+    )
