@@ -86,22 +86,7 @@ inline line_t line_of(const geometry_t *g, index_t row) {
         body                                                          \
       }
 
-// The same of a window of TAPS by TAPS that lies in one plane of the image, unrolled.
-#if TAPS
-#define IS_WHOLE                                                          \
-  (g->kernel_size[1] == TAPS && line.d_end - line.d_begin == 1 &&         \
-   line.h_end - line.h_begin == TAPS && w_end - w_begin == TAPS)
-#else
-#define IS_WHOLE 0
-#endif
-#define FOR_EACH_WHOLE_TAP(first_here, body)                                   \
-  _Pragma("unroll") for (int h = 0; h < TAPS; ++h)                             \
-      _Pragma("unroll") for (int w = 0; w < TAPS; ++w) {                       \
-    const index_t at =                                                         \
-        window + h * g->image_strides[3] + w * g->image_strides[4];            \
-    const index_t here = first_here + h * g->image[2] + w;                     \
-    body                                                                       \
-  }
+#include "whole_taps.clh"
 
 #define TAKE_BEST(best, where, loaded)                       \
   {                                                          \

@@ -88,12 +88,16 @@ Registry& enumerated() {
     found =
         select(std::move(found), environment("TORCH_OPENCL_DEVICES"), r.log);
     const std::string forced = environment("TORCH_OPENCL_DEVICE_CLASS");
+    const std::string registers = environment("TORCH_OPENCL_REGISTERS");
     for (size_t i = 0; i < found.size(); ++i) {
       DeviceInfo info = std::move(found[i].info);
       if (forced == "cpu") {
         info.device_class = DeviceClass::kCpu;
       } else if (forced == "gpu") {
         info.device_class = DeviceClass::kGpu;
+      }
+      if (!registers.empty()) {
+        info.has_wide_registers = registers == "wide";
       }
       r.devices.push_back(std::make_unique<Device>(static_cast<int>(i),
                                                    found[i].platform,

@@ -1,6 +1,5 @@
 #include "platform.h"
 
-#include "config.h"
 #include "error.h"
 
 #include <dlfcn.h>
@@ -198,8 +197,7 @@ DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
        CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   info.vectorizes_work_items =
       info.platform_name.find("Intel") != std::string::npos;
-  info.has_wide_registers =
-      config().registers.empty() ? has_avx512() : config().registers == "wide";
+  info.has_wide_registers = has_avx512();
   return info;
 }
 
