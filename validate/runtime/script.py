@@ -18,7 +18,7 @@ def run_python(code: str, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     report = f"{process.stdout}\n{process.stderr}"
     assert process.returncode == 0, f"exit status {process.returncode}\n{report}"
