@@ -16,6 +16,7 @@ def _other_registers() -> str:
     return "narrow" if "avx512f" in cpu.read_text().split() else "wide"
 
 
+@pytest.mark.timeout(300)  # PoCL compiles large tiles slowly without AVX-512
 def test_products_and_convolutions(device):
     run_script(
         """
