@@ -2,9 +2,9 @@
 //
 // cpu-class: a work-item computes tiles of ROWS x COLUMNS outputs in
 // registers (COLUMNS / 16 vectors a row, ROWS_AT_ONCE of the rows together), with
-// neither local memory nor barriers. gpu-class: a work-group of 16 x 16 computes 64 x 64 outputs, 4 x 4
-// a work-item, from tiles staged in local memory. Sums run over k in order, so
-// results are the same at every run; every SUM_BLOCK products they are added to
+// neither local memory nor barriers. gpu-class: a work-group of 16 x 16 computes
+// 64 x 64 outputs, 4 x 4 a work-item, from tiles staged in local memory. Sums run
+// over k in order, so results are the same at every run; every SUM_BLOCK products they are added to
 // a total, which keeps the error of long sums (weight gradients) small.
 //
 // cpu-class kernels also read one operand as it lies. RIGHT_IN_PLACE: rows of
