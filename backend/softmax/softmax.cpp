@@ -59,7 +59,7 @@ Variant choose(const RowsProblem& problem,
                bool backward) {
   const bool is_cpu = device.is_cpu();
   if (is_cpu && problem.rows_contiguous()) {
-    return {"softmax_along", "softmax_along_backward", 16, 1, 4, 1};
+    return {"softmax_along", "softmax_along_backward", kLanes, 1, 4, 1};
   }
   if (is_cpu && problem.row_size() <= kMostKept) {
     const int columns =
@@ -72,7 +72,7 @@ Variant choose(const RowsProblem& problem,
             1};
   }
   if (is_cpu) {
-    return {"softmax_across", "softmax_across_backward", 16, 16, 4, 1};
+    return {"softmax_across", "softmax_across_backward", kLanes, kLanes, 4, 1};
   }
   if (problem.rows_contiguous() && problem.row_size() >= kSmallestGroupRow) {
     return {"softmax_group", "softmax_group_backward", 1, 1, 128, 128};
