@@ -52,7 +52,7 @@ void run(const Attention& attention,
          int64_t rows,
          int64_t heads,
          const Arguments&... arguments) {
-  const bool is_cpu = device_of(attention.query).is_cpu();
+  const bool is_cpu = aten::device_of(attention.query).is_cpu();
   const int64_t head_dim = attention.head_dim();
   const int64_t vectors = cpu_vectors(head_dim, rows);
   const int64_t item_rows = gpu_item_rows(head_dim, rows);

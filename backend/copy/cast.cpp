@@ -32,10 +32,12 @@ bool cast_contiguous(at::TensorIteratorBase& iter) {
   if (to == from) {
     to = from = bits_of(iter.element_size(0));
   }
-  if (iter.numel() == 0 || !iter.is_contiguous() || !device_of(out).is_cpu()) {
+  if (iter.numel() == 0 || !iter.is_contiguous() ||
+      !aten::device_of(out).is_cpu()) {
     return false;
   }
-  const int64_t workers = int64_t{device_of(out).info().compute_units} * 4;
+  const int64_t workers =
+      int64_t{aten::device_of(out).info().compute_units} * 4;
   const int64_t chunk =
       std::clamp((iter.numel() + workers - 1) / workers, kMinChunk, kMaxChunk) /
       16 * 16;
@@ -59,7 +61,7 @@ bool cast_contiguous(at::TensorIteratorBase& iter) {
           {"INT64_TO_FLOAT", from == at::kLong && at::isFloatingType(to)},
           // What is read beside a narrower result takes the caches, too.
           {"STREAM",
-           exceeds_caches(device_of(out),
+           exceeds_caches(aten::device_of(out),
                           std::max(out_bytes, (out_bytes + in_bytes) / 2))}},
          range((iter.numel() + chunk - 1) / chunk, 1),
          arg_at(iter.data_ptr(0), to),

@@ -216,7 +216,7 @@ bool shuffle_pixels(const Tensor& packed,
                     int64_t factor,
                     bool to_rows) {
   if (factor < 2 || factor > kMostFactor || packed.dim() != 4 ||
-      packed.numel() == 0 || !device_of(packed).is_cpu() ||
+      packed.numel() == 0 || !aten::device_of(packed).is_cpu() ||
       packed.is_complex() || packed.is_neg() || rows.is_neg()) {
     return false;
   }
@@ -232,7 +232,7 @@ bool shuffle_pixels(const Tensor& packed,
       !fits_int32(packed.size(0) * packed.size(2))) {
     return false;
   }
-  const auto& device = device_of(packed);
+  const auto& device = aten::device_of(packed);
   const int64_t lines = packed.size(0) * packed.size(2);
   const int64_t units = device.info().compute_units;
   const int64_t chunk = std::clamp<int64_t>(
@@ -253,7 +253,7 @@ bool shuffle_pixels(const Tensor& packed,
                         static_cast<int32_t>(channels),
                         static_cast<int32_t>(chunk)};
   runtime::launch(queue_of(packed),
-                  find_kernel(device_of(packed), key),
+                  find_kernel(aten::device_of(packed), key),
                   range((lines + chunk - 1) / chunk, 1),
                   problem,
                   arg(packed),

@@ -112,7 +112,7 @@ bool copy_interleaved(at::TensorIteratorBase& iter) {
   const at::TensorBase& out = iter.tensor_base(0);
   const int64_t per_group = int64_t{walk.size(turns)} * walk.size(line);
   const int64_t groups = iter.numel() / per_group;
-  const int64_t units = device_of(out).info().compute_units;
+  const int64_t units = aten::device_of(out).info().compute_units;
   const int64_t chunk = std::clamp<int64_t>(
       groups / (32 * units), 1, std::max<int64_t>(1, 65536 / per_group));
   launch(out,
@@ -136,8 +136,8 @@ bool copy_interleaved(at::TensorIteratorBase& iter) {
 
 bool copy_transposed(at::TensorIteratorBase& iter) {
   const at::TensorBase& out = iter.tensor_base(0);
-  if (iter.ndim() < 2 || iter.ndim() > kRank || !device_of(out).is_cpu() ||
-      !iter.can_use_32bit_indexing() ||
+  if (iter.ndim() < 2 || iter.ndim() > kRank ||
+      !aten::device_of(out).is_cpu() || !iter.can_use_32bit_indexing() ||
       !is_supported(iter.dtype(0), iter.dtype(1))) {
     return false;
   }

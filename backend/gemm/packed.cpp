@@ -22,11 +22,11 @@ constexpr int64_t kItemsOfCore = 64;
 
 // Columns of a tile, or fewer.
 int64_t widest_columns(const at::TensorBase& on) {
-  return device_of(on).info().has_wide_registers ? 48 : 16;
+  return aten::device_of(on).info().has_wide_registers ? 48 : 16;
 }
 
 bool is_compute_typed(const at::TensorBase& on) {
-  return device_of(on).is_cpu() &&
+  return aten::device_of(on).is_cpu() &&
          compute_type(on.scalar_type()) == on.scalar_type();
 }
 
@@ -38,7 +38,7 @@ int64_t tiles_at_once(const at::TensorBase& on,
                       int64_t multiplications) {
   const int64_t wanted =
       ceil_div(kWorkOfItem, std::max<int64_t>(multiplications, 1));
-  const int64_t cores = device_of(on).info().compute_units;
+  const int64_t cores = aten::device_of(on).info().compute_units;
   const int64_t shared = tiles * batch / (kItemsOfCore * cores);
   return std::clamp<int64_t>(std::min(wanted, shared), 1, tiles);
 }
@@ -57,11 +57,11 @@ bool needs_long_index(std::initializer_list<at::TensorBase> tensors) {
 }
 
 int64_t left_width(const at::TensorBase& on) {
-  return device_of(on).is_cpu() ? 8 : 64;
+  return aten::device_of(on).is_cpu() ? 8 : 64;
 }
 
 int64_t right_width(const at::TensorBase& on, int64_t columns) {
-  if (!device_of(on).is_cpu()) {
+  if (!aten::device_of(on).is_cpu()) {
     return 64;
   }
   const auto padded = [columns](int64_t width) {
@@ -72,7 +72,7 @@ int64_t right_width(const at::TensorBase& on, int64_t columns) {
 }
 
 int64_t rows_at_once(const at::TensorBase& on) {
-  return device_of(on).info().has_wide_registers ? left_width(on) : 5;
+  return aten::device_of(on).info().has_wide_registers ? left_width(on) : 5;
 }
 
 bool is_right_in_place(const at::TensorBase& on,
@@ -110,7 +110,7 @@ at::Tensor pack(const at::TensorBase& on,
   if (panels.numel() == 0) {
     return panels;
   }
-  const bool is_cpu = device_of(on).is_cpu();
+  const bool is_cpu = aten::device_of(on).is_cpu();
   const auto stride = [is_large](int64_t value) {
     return index_argument(value, is_large);
   };
@@ -173,7 +173,7 @@ void multiply(const at::TensorBase& on,
               const Output& output,
               const Addend& addend,
               bool is_large) {
-  const bool is_cpu = device_of(on).is_cpu();
+  const bool is_cpu = aten::device_of(on).is_cpu();
   const at::ScalarType compute = compute_type(on.scalar_type());
   const auto stride = [is_large](int64_t value) {
     return index_argument(value, is_large);
@@ -229,7 +229,7 @@ void multiply(const at::TensorBase& on,
           1},
          {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
          {"STREAM",
-          is_streamed(device_of(on),
+          is_streamed(aten::device_of(on),
                       on.scalar_type(),
                       product.batch * product.rows * product.columns)},
          {"ROWS", left_width(on)},

@@ -100,7 +100,7 @@ Run run_of(const at::TensorIteratorBase& iter,
            const Order& order,
            Indexed mode) {
   if (order.parallel == 0 || iter.shape()[order.dimensions[0]] < kShortestRun ||
-      !device_of(iter.tensor_base(0)).is_cpu()) {
+      !aten::device_of(iter.tensor_base(0)).is_cpu()) {
     return Run::kNone;
   }
   const int first = order.dimensions[0];

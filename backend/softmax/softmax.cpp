@@ -99,8 +99,9 @@ void launch_rows(const RowsProblem& problem,
             {"LOG", log},
             {"LANES", variant.lanes},
             {"STREAM",
-             is_streamed(
-                 device_of(written), written.scalar_type(), written.numel())},
+             is_streamed(aten::device_of(written),
+                         written.scalar_type(),
+                         written.numel())},
             {"INDEX64", sizeof(Index) == 8},
             {"WG_SIZE", variant.work_group},
             {"COLUMNS", std::max(1, variant.rows_a_job / variant.lanes)},
@@ -127,7 +128,7 @@ void softmax(const Tensor& self, int64_t dim, bool log, const Tensor& out) {
     return;
   }
   const RowsProblem problem({out, self}, at::maybe_wrap_dim(dim, self.dim()));
-  const Variant variant = choose(problem, device_of(self), false);
+  const Variant variant = choose(problem, aten::device_of(self), false);
   launch_rows(problem, variant, false, log, out, self);
 }
 
@@ -144,7 +145,7 @@ void softmax_backward(const Tensor& grad_output,
   }
   const RowsProblem problem({grad_input, grad_output, output},
                             at::maybe_wrap_dim(dim, output.dim()));
-  const Variant variant = choose(problem, device_of(output), true);
+  const Variant variant = choose(problem, aten::device_of(output), true);
   launch_rows(
       problem, variant, true, log, grad_input, grad_output, arg(output));
 }

@@ -86,7 +86,7 @@ const Solver<Problem, Arguments>& select_by_settings(
     const at::TensorBase& on,
     bool can_repeat) {
   const SolverSettings settings = solver_settings();
-  const runtime::DeviceInfo& device = device_of(on).info();
+  const runtime::DeviceInfo& device = aten::device_of(on).info();
   std::vector<const Solver<Problem, Arguments>*> supported;
   std::vector<std::string> names;
   for (const auto& solver : family.solvers) {
@@ -118,7 +118,7 @@ void solve(const SolverFamily<Problem, Arguments>& family,
   const auto& solver =
       has_solver_settings.load(std::memory_order_relaxed)
           ? select_by_settings(family, problem, arguments, on, can_repeat)
-          : select(family, problem, device_of(on).info());
+          : select(family, problem, aten::device_of(on).info());
   solver.run(problem, arguments);
 }
 
