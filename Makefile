@@ -23,8 +23,8 @@ validate: $(editable) ## compare whole networks on every OpenCL device with the 
 	$(python) validate/run_all.py $(VALIDATE_ARGS)
 
 test: $(editable) ## run the test suite on every OpenCL driver
-	$(python) -m pytest -n $(JOBS) $(PYTEST_ARGS)
-	$(python) -m pytest -n $(JOBS) --gpu-class $(PYTEST_ARGS)
+	$(python) -m pytest -n $(JOBS) $(PYTEST_ARGS) || failed=1; \
+	$(python) -m pytest -n $(JOBS) --gpu-class $(PYTEST_ARGS) && test -z "$$failed"
 
 build: $(build_environment) ## build the extension in place
 	@$(python) setup.py -q build_ext --inplace

@@ -35,6 +35,41 @@ def test_more_than_a_rounding_of_the_inputs_fails():
         check(lambda x: x.sum(1) + next(calls), [terms], torch.device("cpu"))
 
 
+def product_with_wrong_gradients(errors):
+    """A number times ``x``, whose gradient is ``errors`` off, call by call."""
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, number, x):
+            ctx.save_for_backward(x)
+            return number * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            return (gradient * x).sum().reshape(1) + next(errors), None
+
+    return Product.apply
+
+
+@pytest.mark.parametrize("second_error", [0.0, 1.0])
+def test_a_gradient_that_cancels_is_judged_by_other_incoming_ones(second_error):
+    first = torch.randn(1000, generator=torch.Generator().manual_seed(1)).double()
+    x = torch.randn(1000).double()
+    x -= first * (first @ x) / (first @ first)
+    # Each draw calls for the device, the CPU, float64 and nearby results.
+    errors = itertools.chain(
+        [1e-4], itertools.repeat(0.0, 10), [second_error], itertools.repeat(0.0)
+    )
+    product = product_with_wrong_gradients(errors)
+    number = torch.ones(1)
+    if second_error == 0:
+        check(product, [number, x.float()], torch.device("cpu"))
+    else:
+        with pytest.raises(AssertionError, match="too far"):
+            check(product, [number, x.float()], torch.device("cpu"))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_moved_tensors_keep_their_layout(layout):
     tensor = layout(torch.randn(2, 3, 4, 5))
