@@ -81,7 +81,7 @@ void columns_forward(const ConvolutionProblem& p,
       p.groups,
       rows,
       depth,
-      left_width(weight));
+      left_width(weight, rows));
   const Addend addend = bias_of(a, rows);
   const auto multiply_chunk = [&](const Chunk& chunk) {
     const Tensor& output = chunk.output;
@@ -119,7 +119,7 @@ void columns_backward_data(const ConvolutionProblem& p,
                                 p.groups,
                                 rows,
                                 depth,
-                                left_width(weight));
+                                left_width(weight, rows));
   const auto stride = [&p](int64_t value) {
     return index_argument(value, p.is_large);
   };
@@ -201,7 +201,7 @@ void columns_backward_weight(const ConvolutionProblem& p,
                              p.groups,
                              rows,
                              depth,
-                             left_width(grad),
+                             left_width(grad, rows),
                              p.is_large);
     Addend addend;
     if (!chunk.is_first) {

@@ -34,6 +34,7 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
                 const int row_tiles_of_block) {
   const int row_tiles = (rows + ROWS - 1) / ROWS;
   const int column_tiles = (columns + COLUMNS - 1) / COLUMNS;
+  const int offset_of_sums = OFFSET_OF_SUMS(rows);
   const int last_tile =
       min(row_tiles * column_tiles, ((int)get_global_id(0) + 1) * tiles_at_once);
 
@@ -104,11 +105,14 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
             const int end = min(run, c + SUM_BLOCK - summed);
             summed += end - c;
             FOR_EACH_PART(part) {
+              VECTOR own[ROWS_AT_ONCE][VECTORS];
+              LOAD_PART(own, part, sums, offset_of_sums)
               const global compute_t *line_at = b;
               for (int l = c; l < end; ++l) {
-                ADD_OUTER_PRODUCT(sums, part, PIXEL_CHANNEL, line_at)
+                ADD_OUTER_PRODUCT(own, part, PIXEL_CHANNEL, line_at)
                 line_at += COLUMNS;
               }
+              STORE_PART(own, part, sums, offset_of_sums)
             }
             b += (end - c) * COLUMNS;
             c = end;
@@ -159,16 +163,19 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
     for (int j = 0; j * LANES < width; ++j) {
       lanes_t turned[LANES];
 #pragma unroll
-      for (int i = 0; i < ROWS; ++i) {
-        turned[i] = totals[i][j];
-        turned[i + ROWS] = 0;
+      for (int i = 0; i < LANES; ++i) {
+        turned[i] = i < ROWS ? totals[i % ROWS][j] : 0;
       }
       transpose(turned);
       for (int l = 0; l < min(LANES, width - j * LANES); ++l) {
         global compute_t *line =
             POINTER(out) + (first_column + j * LANES + l) * out_channel_stride;
         if (is_dense) {
+#if ROWS == 16
+          vstore16(turned[l], 0, line + to[0]);
+#else
           vstore8(turned[l].lo, 0, line + to[0]);
+#endif
         } else {
           compute_t lane[LANES];
           vstore16(turned[l], 0, lane);

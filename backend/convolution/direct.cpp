@@ -41,14 +41,12 @@ void multiply_directly(const Tensor& image,
                        const DirectProduct& product) {
   const int64_t rows = out.size(0) * out.size(2) * out.size(3) * out.size(4);
   const int64_t columns = out.size(1);
-  const int64_t row_tiles = ceil_div(rows, left_width(out));
+  const int64_t height = left_width(out, rows);
+  const int64_t row_tiles = ceil_div(rows, height);
   const int64_t width = right_width(out, columns);
   const int64_t tiles = row_tiles * ceil_div(columns, width);
-  const int64_t at_once =
-      tiles_at_once(out,
-                    tiles,
-                    1,
-                    left_width(out) * width * product.run * product.panel_taps);
+  const int64_t at_once = tiles_at_once(
+      out, tiles, 1, height * width * product.run * product.panel_taps);
   const Tensor zeros = at::zeros({product.run}, image.options());
   const Spatial image_size{image.size(2), image.size(3), image.size(4)};
   const Spatial out_size{out.size(2), out.size(3), out.size(4)};
@@ -61,8 +59,8 @@ void multiply_directly(const Tensor& image,
       "direct_cpu",
       {{"DTYPE", dtype_of(out)},
        {"LANES", 16},
-       {"ROWS", left_width(out)},
-       {"ROWS_AT_ONCE", rows_at_once(out)},
+       {"ROWS", height},
+       {"ROWS_AT_ONCE", rows_at_once(out, height)},
        {"COLUMNS", width},
        {"STREAM",
         is_streamed(aten::device_of(out), out.scalar_type(), rows * columns)}},
@@ -162,7 +160,7 @@ bool is_product(const ConvolutionProblem& p,
                 int64_t rows) {
   return device.device_class == runtime::DeviceClass::kCpu &&
          compute_type(p.dtype) == p.dtype && p.groups == 1 && !p.is_large &&
-         rows >= 8;
+         rows >= kFewestRows;
 }
 
 }  // namespace
@@ -283,6 +281,7 @@ void direct_backward_weight(const ConvolutionProblem& p,
     const Tensor& image = chunk.input;
     const int64_t width =
         std::min(ceil_div(run, 16) * 16, right_width(grad, run));
+    const int64_t height = left_width(grad, p.out_channels);
     const int64_t pixels = chunk.problem.images * p.pixels();
     const Tensor panels = pack(grad,
                                {arg(grad),
@@ -292,7 +291,7 @@ void direct_backward_weight(const ConvolutionProblem& p,
                                1,
                                p.out_channels,
                                pixels,
-                               left_width(grad),
+                               height,
                                false);
     const auto stride = [](int64_t value) {
       return index_argument(value, false);
@@ -302,10 +301,10 @@ void direct_backward_weight(const ConvolutionProblem& p,
            "direct_weight_cpu",
            {{"DTYPE", dtype_of(grad)},
             {"LANES", 16},
-            {"ROWS", left_width(grad)},
-            {"ROWS_AT_ONCE", rows_at_once(grad)},
+            {"ROWS", height},
+            {"ROWS_AT_ONCE", rows_at_once(grad, height)},
             {"COLUMNS", width}},
-           range(ceil_div(p.out_channels, left_width(grad)),
+           range(ceil_div(p.out_channels, height),
                  p.taps() / merged * ceil_div(run, width),
                  1,
                  1),

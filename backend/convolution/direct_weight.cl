@@ -43,6 +43,7 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
   const global compute_t *panel =
       POINTER(panels) + (size_t)first_row * images * pixels;
   const index_t step = stride.s2 * w_stride;
+  const int offset_of_sums = OFFSET_OF_SUMS(rows);
 
   VECTOR totals[ROWS][VECTORS];
   VECTOR sums[ROWS][VECTORS];
@@ -58,13 +59,16 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
             (h * stride.s1 + at.s1) * h_stride + (ws.s0 * stride.s2 + at.s2) * w_stride +
             first_column;
         FOR_EACH_PART(part) {
+          VECTOR own[ROWS_AT_ONCE][VECTORS];
+          LOAD_PART(own, part, sums, offset_of_sums)
           const global compute_t *a = row_panel;
           const global compute_t *b = row_image;
           for (int w = ws.s0; w < ws.s1; ++w) {
-            ADD_OUTER_PRODUCT(sums, part, CHANNEL, b)
+            ADD_OUTER_PRODUCT(own, part, CHANNEL, b)
             a += ROWS;
             b += step;
           }
+          STORE_PART(own, part, sums, offset_of_sums)
         }
         summed += ws.s1 - ws.s0;
         if (summed >= SUM_BLOCK) {

@@ -139,7 +139,7 @@ void multiply_images(const ConvolutionProblem& p,
     return;
   }
   const Tensor panels =
-      pack_weight(p, weight.values, weight.row, left_width(source));
+      pack_weight(p, weight.values, weight.row, left_width(source, rows));
   if (!is_plain || source.stride(4) != 1 || result.stride(4) != 1 ||
       !is_right_in_place(source, rows, p.pixels())) {
     for_each_chunk(p,
@@ -212,7 +212,7 @@ void single_tap_backward_weight(const ConvolutionProblem& p,
   const auto add_chunk = [&](const Chunk& chunk) {
     const ConvolutionProblem& part = chunk.problem;
     const Tensor left =
-        pack_channels(part, chunk.output, rows, left_width(sums));
+        pack_channels(part, chunk.output, rows, left_width(sums, rows));
     const Tensor right =
         pack_channels(part, chunk.input, columns, right_width(sums, columns));
     Addend addend;

@@ -202,7 +202,7 @@ void forward_on_cpu(const ConvolutionProblem& p,
       ceil_div(tiles_at_once(p, a.output), tiling.columns) * tiling.columns;
   for (int64_t first = 0; first < all; first += step) {
     const int64_t tiles = std::min(step, all - first);
-    const int64_t rows = std::max(tiles, left_width(a.output));
+    const int64_t rows = std::max(tiles, kFewestRows);
     const FrequencyMatrices images =
         matrices_by_channels(a.input, rows, p.channels);
     const FrequencyMatrices products =
@@ -305,8 +305,8 @@ void winograd_forward(const ConvolutionProblem& p,
     forward_on_cpu(p, a);
     return;
   }
-  const Tensor weight =
-      transform_weight(p, a.weight, a.reverses_taps, left_width(a.weight));
+  const Tensor weight = transform_weight(
+      p, a.weight, a.reverses_taps, left_width(a.weight, p.out_channels));
   const int64_t all = p.images * tiling_of(p).tiles();
   const int64_t step = tiles_at_once(p, a.output);
   for (int64_t first = 0; first < all; first += step) {

@@ -78,8 +78,8 @@ void winograd_backward_weight(const ConvolutionProblem& p,
   const int64_t step = tile_rows_at_once(p, a.weight);
   for (int64_t first = 0; first < all; first += step) {
     const TileRows rows{first, std::min(step, all - first)};
-    const Tensor grads =
-        transform_tiles(p, a.output, Spatial{}, 4, left_width(a.weight), rows);
+    const Tensor grads = transform_tiles(
+        p, a.output, Spatial{}, 4, left_width(a.weight, p.out_channels), rows);
     const Tensor images = transform_tiles(
         p, a.input, p.padding, 6, right_width(a.weight, p.channels), rows);
     Addend addend;

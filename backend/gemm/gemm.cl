@@ -45,7 +45,9 @@
 
 // ROWS values that follow each other.
 static inline void store_rows(global storage_t *p, lanes_t values) {
-#if CONCAT(IS_PLAIN_, DTYPE)
+#if CONCAT(IS_PLAIN_, DTYPE) && ROWS == 16
+  vstore16(values, 0, p);
+#elif CONCAT(IS_PLAIN_, DTYPE)
   vstore8(values.lo, 0, p);
 #else
   compute_t lane[LANES];
@@ -61,6 +63,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_block) {
   const int row_tiles = (rows + ROWS - 1) / ROWS;
   const int column_tiles = (columns + COLUMNS - 1) / COLUMNS;
+  const int offset_of_sums = OFFSET_OF_SUMS(rows);
   const int last_tile =
       min(row_tiles * column_tiles, ((int)get_global_id(0) + 1) * tiles_at_once);
   const size_t batch = get_global_id(1);
@@ -112,6 +115,8 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
       const int is_first = k == 0;
       const int count = min(depth - k, SUM_BLOCK);
       FOR_EACH_PART(part) {
+        VECTOR own[ROWS_AT_ONCE][VECTORS];
+        LOAD_PART(own, part, sums, offset_of_sums)
         const global compute_t *a = left_at;
         const global compute_t *b = right_at;
         for (int l = 0; l < count; ++l) {
@@ -126,10 +131,11 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
               fetch(b + FETCH_LINES * next_line + j * 16);
           }
 #endif
-          ADD_OUTER_PRODUCT(sums, part, LEFT, b)
+          ADD_OUTER_PRODUCT(own, part, LEFT, b)
           a += depth_step;
           b += next_line;
         }
+        STORE_PART(own, part, sums, offset_of_sums)
       }
       k += count;
       left_at += count * depth_step;
@@ -150,10 +156,11 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
       for (int j = 0; j * LANES < width; ++j) {
         lanes_t turned[LANES];
 #pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-          turned[i] = alpha * totals[i][j];
-          if (beta != 0) turned[i] += beta * LOAD(base, (first_row + i) * self_row_stride);
-          turned[ROWS + i] = 0;
+        for (int i = 0; i < LANES; ++i) {
+          turned[i] = i < ROWS ? alpha * totals[i % ROWS][j] : 0;
+          if (beta != 0 && i < ROWS) {
+            turned[i] += beta * LOAD(base, (first_row + i) * self_row_stride);
+          }
         }
         transpose(turned);
         const int first = first_column + j * LANES;

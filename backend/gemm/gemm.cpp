@@ -97,7 +97,7 @@ void run_packed(const GemmProblem& problem, const GemmArguments& a) {
                                   p.batch,
                                   p.rows,
                                   p.depth,
-                                  left_width(a.out),
+                                  left_width(a.out, p.rows),
                                   problem.is_large);
   const Tensor right_panels = pack(a.out,
                                    operands.right,

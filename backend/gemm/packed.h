@@ -68,18 +68,22 @@ struct Addend {
   at::Scalar beta = 0;
 };
 
-// Widths of the operands' panels on the device of `on`: rows and columns of a
-// tile. The right one's is that of two that pads `columns` least.
-int64_t left_width(const at::TensorBase& on);
+// Widths of the operands' panels on the device of `on`, for a product of so
+// many rows or columns: rows and columns of a tile.
+int64_t left_width(const at::TensorBase& on, int64_t rows);
 int64_t right_width(const at::TensorBase& on, int64_t columns);
-// Rows of a tile whose sums a CPU's registers hold together: ROWS_AT_ONCE.
-int64_t rows_at_once(const at::TensorBase& on);
+// Rows, of a tile of `width`, whose sums a CPU's registers hold together:
+// ROWS_AT_ONCE.
+int64_t rows_at_once(const at::TensorBase& on, int64_t width);
 
 // Tiles that a work-item of a CPU computes, of `multiplications` each.
 int64_t tiles_at_once(const at::TensorBase& on,
                       int64_t tiles,
                       int64_t batch,
                       int64_t multiplications);
+// A left operand in place has at least so many rows, and left_width() is then
+// no more than its rows: nothing pads the last tile.
+constexpr int64_t kFewestRows = 8;
 // Rows of tiles that read a left operand where it lies before the next ones do.
 constexpr int64_t kRowTilesOfBlock = 8;
 

@@ -146,7 +146,7 @@ void skinny(OPERANDS) {
 // A vector holds 16 neighbouring rows of A, which lie side by side. A work-item
 // computes ROWS rows of WIDTH columns, so that it reads long lines of A.
 #define VECTORS (ROWS / 16)
-#define STEPS 8  // products summed before they are added to a total
+// STEPS products are summed before they are added to a total.
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void skinny(OPERANDS) {

@@ -2,6 +2,7 @@
 
 #include "kernel_sources.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace torch_opencl::ops {
@@ -24,7 +25,9 @@ struct SkinnyTile {
 
 // Vectors run along whichever side of the long matrix is dense, where that has
 // one.
-SkinnyTile tile_of(const Product& product, const Operand& left) {
+SkinnyTile tile_of(const Product& product,
+                   const Operand& left,
+                   bool has_wide_registers) {
   if (left.row.stride == 1 && left.depth.stride != 1 &&
       product.rows >= kSkinny) {
     // The totals of 256 rows and 16 columns fit a first-level cache.
@@ -34,11 +37,14 @@ SkinnyTile tile_of(const Product& product, const Operand& left) {
   }
   if (left.depth.stride == 1 && product.columns <= kDotColumns &&
       product.depth >= kSkinny) {
-    // These totals, and the factors, fit the registers of AVX-512.
-    const int64_t rows = product.columns <= 4 ? 8 : 4;
+    // The registers hold these sums, and the factors.
+    const int64_t rows = !has_wide_registers
+                             ? std::max<int64_t>(6 / product.columns, 1)
+                         : product.columns <= 4 ? 8
+                                                : 4;
     return {"DEPTH_BY_VECTORS", rows, product.columns, 1};
   }
-  return {"COLUMNS_BY_VECTORS", 16, kSkinny, kSkinny};
+  return {"COLUMNS_BY_VECTORS", has_wide_registers ? 16 : 6, kSkinny, kSkinny};
 }
 
 // A column that is a panel as it lies.
@@ -59,7 +65,8 @@ void multiply_skinny(const at::Tensor& on,
                      const Output& output,
                      const Addend& addend,
                      bool is_large) {
-  const SkinnyTile tile = tile_of(product, left);
+  const bool is_wide = aten::device_of(on).info().has_wide_registers;
+  const SkinnyTile tile = tile_of(product, left, is_wide);
   at::Tensor panels;
   if (tile.width > 1 || !is_panel(on, product, right)) {
     panels = pack(on,
@@ -83,6 +90,7 @@ void multiply_skinny(const at::Tensor& on,
           {"ROWS", tile.rows},
           {"COLUMNS", tile.columns},
           {"WIDTH", tile.width},
+          {"STEPS", is_wide ? 8 : 4},
           {"IS_LARGE", is_large}},
          range(ceil_div(product.rows, tile.rows), product.batch, 1, 1),
          left.view,
