@@ -35,7 +35,10 @@ def check(function, *inputs):
         )
 
 torch.manual_seed(0)
-for rows, depth, columns in ((131, 277, 97), (64, 600, 160)):
+# Tiles of 16 rows and of 8, which pad less or are all there is; skinny products.
+for rows, depth, columns in (
+    (131, 277, 97), (64, 600, 160), (40, 300, 64), (16, 300, 200), (3, 300, 200)
+):
     left, right = torch.randn(rows, depth), torch.randn(depth, columns)
     check(torch.mm, left, right)
     check(torch.mm, left.t().contiguous().t(), right.t().contiguous().t())
@@ -47,7 +50,8 @@ for solver in ("planes", "winograd", "direct"):
         x = torch.randn(2, 40, 11, 13).to(memory_format=memory_format)
         weight = torch.randn(outputs, 40, 3, 3)
         with torch.backends.opencl.flags(solver=solver):
-            check(lambda x, w: F.conv2d(x, w, None, stride, 1), x, weight)
+            for image in (x, x[:, :, :3, :2]):
+                check(lambda x, w: F.conv2d(x, w, None, stride, 1), image, weight)
 """,
         device,
         TORCH_OPENCL_REGISTERS=_other_registers(),
