@@ -45,7 +45,8 @@ void launch_tiles(const ConvolutionProblem& p,
                   int64_t first,
                   int64_t count,
                   const Arguments&... arguments) {
-  const bool is_cpu = aten::device_of(image).is_cpu();
+  const runtime::Device& device = aten::device_of(image);
+  const bool is_cpu = device.is_cpu();
   const Tiling tiling = tiling_of(p);
   aten::launch(image,
                source,
@@ -53,6 +54,7 @@ void launch_tiles(const ConvolutionProblem& p,
                {{"DTYPE", aten::dtype_of(image)},
                 {"WIDTH", width},
                 {"LANES", is_cpu ? 16 : 1},
+                {"TRANSPOSE_BY_HALVES", !device.info().has_wide_registers},
                 {is_cpu ? "IS_CPU" : "IS_GPU", 1},
                 work.define},
                work.range,

@@ -80,30 +80,30 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
     // What lies as it is has no padding: the last tile overlaps its neighbour.
 #ifdef LEFT_IN_PLACE
     const int first_row = min(row_tile * ROWS, rows - ROWS);
-    const global compute_t *a =
+    const global compute_t *left_at =
         POINTER(left) + batch * batch_stride_in_place + first_row * stride_in_place;
     const index_t row_step = stride_in_place;
     const int depth_step = 1;
 #else
     const int first_row = row_tile * ROWS;
-    const global compute_t *a = POINTER(left) + (size_t)first_row * depth;
+    const global compute_t *left_at = POINTER(left) + (size_t)first_row * depth;
     const int row_step = 1;
     const int depth_step = ROWS;
 #ifndef SHARES_PANELS
-    a += batch * row_tiles * ROWS * depth;
+    left_at += batch * row_tiles * ROWS * depth;
 #endif
 #endif
 #ifdef RIGHT_IN_PLACE
     const int first_column = min(column_tile * COLUMNS, columns - COLUMNS);
-    const global compute_t *b =
+    const global compute_t *right_at =
         POINTER(right) + batch * batch_stride_in_place + first_column;
     const index_t next_line = stride_in_place;
 #else
     const int first_column = column_tile * COLUMNS;
-    const global compute_t *b = POINTER(right) + (size_t)first_column * depth;
+    const global compute_t *right_at = POINTER(right) + (size_t)first_column * depth;
     const index_t next_line = COLUMNS;
 #ifndef SHARES_PANELS
-    b += batch * column_tiles * COLUMNS * depth;
+    right_at += batch * column_tiles * COLUMNS * depth;
 #endif
 #endif
 
@@ -117,10 +117,8 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
       FOR_EACH_PART(part) {
         VECTOR own[ROWS_AT_ONCE][VECTORS];
         LOAD_PART(own, part, sums, offset_of_sums)
-        if (part > 0) {
-          a -= count * depth_step;
-          b -= count * next_line;
-        }
+        const global compute_t *a = left_at;
+        const global compute_t *b = right_at;
         for (int l = 0; l < count; ++l) {
           // Few processors ask for panels early enough by themselves.
 #ifndef LEFT_IN_PLACE
@@ -140,6 +138,8 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_b
         STORE_PART(own, part, sums, offset_of_sums)
       }
       k += count;
+      left_at += count * depth_step;
+      right_at += count * next_line;
       if (!is_first) {
         FOR_EACH_VECTOR(i, j) sums[i][j] += totals[i][j];
       }
