@@ -52,10 +52,6 @@ struct Blocking {
   int64_t multiplications;  // of a group's strip
 };
 
-int64_t round_up(int64_t value, int64_t multiple) {
-  return ceil_div(value, multiple) * multiple;
-}
-
 // How far the taps reach over planes along a dimension.
 int64_t reach_of(const ConvolutionProblem& p, int d) {
   return (p.kernel[d] - 1) * p.dilation[d] / p.stride[d];

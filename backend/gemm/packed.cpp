@@ -25,10 +25,6 @@ int64_t widest_columns(const at::TensorBase& on) {
   return aten::device_of(on).info().has_wide_registers ? 48 : 16;
 }
 
-int64_t padded(int64_t size, int64_t width) {
-  return ceil_div(size, width) * width;
-}
-
 bool is_compute_typed(const at::TensorBase& on) {
   return aten::device_of(on).is_cpu() &&
          compute_type(on.scalar_type()) == on.scalar_type();
@@ -68,7 +64,7 @@ int64_t left_width(const at::TensorBase& on, int64_t rows) {
   // Tiles of 16 rows, in parts, are a sixth faster than those of 8 where the
   // registers hold neither.
   return device.info().has_wide_registers || rows < 16 ||
-                 6 * padded(rows, 16) > 7 * padded(rows, 8)
+                 6 * round_up(rows, 16) > 7 * round_up(rows, 8)
              ? 8
              : 16;
 }
@@ -78,8 +74,9 @@ int64_t right_width(const at::TensorBase& on, int64_t columns) {
     return 64;
   }
   const int64_t widest = widest_columns(on);
-  return widest > 32 && padded(columns, 32) < padded(columns, widest) ? 32
-                                                                      : widest;
+  return widest > 32 && round_up(columns, 32) < round_up(columns, widest)
+             ? 32
+             : widest;
 }
 
 int64_t rows_at_once(const at::TensorBase& on, int64_t width) {
@@ -93,13 +90,13 @@ bool is_right_in_place(const at::TensorBase& on,
                        int64_t columns) {
   const int64_t width = widest_columns(on);
   return is_compute_typed(on) && rows <= kRowsInPlace && columns >= width &&
-         padded(columns, width) <= columns + columns / 8;
+         round_up(columns, width) <= columns + columns / 8;
 }
 
 bool is_left_in_place(const at::TensorBase& on, int64_t rows) {
   const int64_t width = left_width(on, rows);
   return is_compute_typed(on) && rows >= width &&
-         padded(rows, width) <= rows + rows / 8;
+         round_up(rows, width) <= rows + rows / 8;
 }
 
 at::Tensor empty_panels(const at::TensorBase& on,
@@ -107,7 +104,7 @@ at::Tensor empty_panels(const at::TensorBase& on,
                         int64_t rows,
                         int64_t depth,
                         int64_t width) {
-  return empty_like_meta({batch * padded(rows, width) * depth},
+  return empty_like_meta({batch * round_up(rows, width) * depth},
                          {},
                          on.options().dtype(compute_type(on.scalar_type())));
 }
@@ -197,8 +194,8 @@ void multiply(const at::TensorBase& on,
   const int64_t width = in_place == InPlace::kRight
                             ? widest_columns(on)
                             : right_width(on, product.columns);
-  const int64_t rows = left_width(on, product.rows);
-  const int64_t row_tiles = ceil_div(product.rows, rows);
+  const int64_t height = left_width(on, product.rows);
+  const int64_t row_tiles = ceil_div(product.rows, height);
   const int64_t column_tiles = ceil_div(product.columns, width);
   const auto run = [&](const char* name,
                        std::initializer_list<Define> defines,
@@ -235,7 +232,7 @@ void multiply(const at::TensorBase& on,
         in_place != InPlace::kNeither && product.shares_panels;
     const int64_t tiles = row_tiles * column_tiles;
     const int64_t at_once =
-        tiles_at_once(on, tiles, product.batch, rows * width * product.depth);
+        tiles_at_once(on, tiles, product.batch, height * width * product.depth);
     run("gemm_cpu",
         {{"DTYPE", dtype_of(on)},
          {"LANES", 16},
@@ -248,8 +245,8 @@ void multiply(const at::TensorBase& on,
           is_streamed(aten::device_of(on),
                       on.scalar_type(),
                       product.batch * product.rows * product.columns)},
-         {"ROWS", rows},
-         {"ROWS_AT_ONCE", rows_at_once(on, rows)},
+         {"ROWS", height},
+         {"ROWS_AT_ONCE", rows_at_once(on, height)},
          {"COLUMNS", width},
          {"SUM_BLOCK", product.sum_block},
          {"IS_LARGE", is_large}},

@@ -14,6 +14,10 @@ inline int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
+inline int64_t round_up(int64_t value, int64_t multiple) {
+  return ceil_div(value, multiple) * multiple;
+}
+
 // An index of two levels: (i / size) * outer_stride + (i % size) * stride.
 struct Levels {
   int64_t size;
