@@ -19,8 +19,8 @@
       const index_t name##_h_stride, const index_t name##_w_stride
 
 // One work-item: the tiles of ROWS pixels by COLUMNS output channels from
-// get_global_id(0) * tiles_at_once on. They come in blocks of
-// `row_tiles_of_block` rows of tiles; in one, those of the same channels follow
+// get_global_id(0) * tiles_at_once on. They come in strips of
+// `row_tiles_of_strip` rows of tiles; in one, those of the same channels follow
 // each other.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
@@ -31,7 +31,7 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
                 STRIDES(out), const index_t out_channel_stride, const int panel_taps,
                 const int first_tap, const int4 tap_step, const int has_bias,
                 const index_t bias_stride, const int tiles_at_once,
-                const int row_tiles_of_block) {
+                const int row_tiles_of_strip) {
   const int row_tiles = (rows + ROWS - 1) / ROWS;
   const int column_tiles = (columns + COLUMNS - 1) / COLUMNS;
   const int offset_of_sums = OFFSET_OF_SUMS(rows);
@@ -40,11 +40,11 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
 
   for (int tile = get_global_id(0) * tiles_at_once; tile < last_tile; ++tile) {
     const int first_row_tile =
-        tile / (row_tiles_of_block * column_tiles) * row_tiles_of_block;
-    const int of_block = tile - first_row_tile * column_tiles;
-    const int block_rows = min(row_tiles_of_block, row_tiles - first_row_tile);
-    const int column_tile = of_block / block_rows;
-    const int row_tile = first_row_tile + of_block % block_rows;
+        tile / (row_tiles_of_strip * column_tiles) * row_tiles_of_strip;
+    const int of_strip = tile - first_row_tile * column_tiles;
+    const int strip_rows = min(row_tiles_of_strip, row_tiles - first_row_tile);
+    const int column_tile = of_strip / strip_rows;
+    const int row_tile = first_row_tile + of_strip % strip_rows;
     // The last tile overlaps its neighbour.
     const int first_row = min(row_tile * ROWS, rows - ROWS);
     const int first_column = column_tile * COLUMNS;

@@ -94,7 +94,7 @@ void multiply_directly(const Tensor& image,
       static_cast<int32_t>(bias.defined()),
       stride(bias.defined() ? bias.stride(0) : 0),
       static_cast<int32_t>(at_once),
-      static_cast<int32_t>(std::min(row_tiles, kRowTilesOfBlock)));
+      static_cast<int32_t>(std::min(row_tiles, kRowTilesOfStrip)));
 }
 
 // Panels of the weight whose rows are its dimension `row`, tap by tap.

@@ -89,27 +89,62 @@ Operands operands_of(const Product& p, const GemmArguments& a) {
            a.beta}};
 }
 
+// What adds to its own output cannot run twice.
+bool can_repeat(const GemmArguments& a) {
+  return a.beta.equal(0) || !a.self.is_alias_of(a.out);
+}
+
+// The operand that panels would not be read often enough to pay for: the larger
+// one, where its rows lie as a kernel can read them. Its last tile repeats some
+// of its neighbour's outputs.
+InPlace in_place_of(const Product& p, const GemmArguments& a) {
+  if (!can_repeat(a)) {
+    return InPlace::kNeither;
+  }
+  const bool is_right =
+      a.right.stride(2) == 1 && is_right_in_place(a.out, p.rows, p.columns);
+  const bool is_left = a.left.stride(2) == 1 && p.columns <= kReadersInPlace &&
+                       is_left_in_place(a.out, p.rows);
+  return is_right && (!is_left || p.columns >= p.rows) ? InPlace::kRight
+         : is_left                                     ? InPlace::kLeft
+                                                       : InPlace::kNeither;
+}
+
 void run_packed(const GemmProblem& problem, const GemmArguments& a) {
-  const Product& p = problem.product;
+  Product p = problem.product;
   const Operands operands = operands_of(p, a);
-  const Tensor left_panels = pack(a.out,
-                                  operands.left,
-                                  p.batch,
-                                  p.rows,
-                                  p.depth,
-                                  left_width(a.out, p.rows),
-                                  problem.is_large);
-  const Tensor right_panels = pack(a.out,
-                                   operands.right,
-                                   p.batch,
-                                   p.columns,
-                                   p.depth,
-                                   right_width(a.out, p.columns),
-                                   problem.is_large);
+  p.in_place = in_place_of(p, a);
+  p.shares_panels = false;
+  Tensor left = a.left;
+  if (p.in_place == InPlace::kLeft) {
+    p.in_place_stride = left.stride(1);
+    p.in_place_batch_stride = left.stride(0);
+  } else {
+    left = pack(a.out,
+                operands.left,
+                p.batch,
+                p.rows,
+                p.depth,
+                left_width(a.out, p.rows),
+                problem.is_large);
+  }
+  Tensor right = a.right;
+  if (p.in_place == InPlace::kRight) {
+    p.in_place_stride = right.stride(1);
+    p.in_place_batch_stride = right.stride(0);
+  } else {
+    right = pack(a.out,
+                 operands.right,
+                 p.batch,
+                 p.columns,
+                 p.depth,
+                 right_width(a.out, p.columns),
+                 problem.is_large);
+  }
   multiply(a.out,
            p,
-           left_panels,
-           right_panels,
+           left,
+           right,
            operands.output,
            operands.addend,
            problem.is_large);
@@ -218,9 +253,7 @@ void gemm(const Tensor& left,
       left.stride(1) == 1,
       right.stride(1) == 1};
   const GemmArguments arguments{left, right, out, self, alpha, beta};
-  // What adds to its own output cannot run twice.
-  const bool can_repeat = beta.equal(0) || !self.is_alias_of(out);
-  solve(kFamily, problem, arguments, out, can_repeat);
+  solve(kFamily, problem, arguments, out, can_repeat(arguments));
 }
 
 void gemm_2d(const Tensor& left,

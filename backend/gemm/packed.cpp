@@ -13,8 +13,6 @@ using namespace torch_opencl::aten;
 
 namespace {
 
-// Panels pay where more rows of the product read them.
-constexpr int64_t kRowsInPlace = 512;
 // Multiplications of a work-item, where that leaves each core some: drivers
 // spend up to 300 ns on one.
 constexpr int64_t kWorkOfItem = int64_t(1) << 19;
@@ -23,6 +21,12 @@ constexpr int64_t kItemsOfCore = 64;
 // Columns of a tile, or fewer.
 int64_t widest_columns(const at::TensorBase& on) {
   return aten::device_of(on).info().has_wide_registers ? 48 : 16;
+}
+
+// TILES_OF_BLOCK. Tiles of wide registers read little enough of what the caches
+// do not hold for one at a time.
+int64_t tiles_of_block(const at::TensorBase& on) {
+  return aten::device_of(on).info().has_wide_registers ? 1 : 32;
 }
 
 bool is_compute_typed(const at::TensorBase& on) {
@@ -35,9 +39,10 @@ bool is_compute_typed(const at::TensorBase& on) {
 int64_t tiles_at_once(const at::TensorBase& on,
                       int64_t tiles,
                       int64_t batch,
-                      int64_t multiplications) {
-  const int64_t wanted =
-      ceil_div(kWorkOfItem, std::max<int64_t>(multiplications, 1));
+                      int64_t multiplications,
+                      int64_t of_block) {
+  const int64_t wanted = std::max(
+      of_block, ceil_div(kWorkOfItem, std::max<int64_t>(multiplications, 1)));
   const int64_t cores = aten::device_of(on).info().compute_units;
   const int64_t shared = tiles * batch / (kItemsOfCore * cores);
   return std::clamp<int64_t>(std::min(wanted, shared), 1, tiles);
@@ -89,7 +94,7 @@ bool is_right_in_place(const at::TensorBase& on,
                        int64_t rows,
                        int64_t columns) {
   const int64_t width = widest_columns(on);
-  return is_compute_typed(on) && rows <= kRowsInPlace && columns >= width &&
+  return is_compute_typed(on) && rows <= kReadersInPlace && columns >= width &&
          round_up(columns, width) <= columns + columns / 8;
 }
 
@@ -231,8 +236,9 @@ void multiply(const at::TensorBase& on,
     const bool shares_panels =
         in_place != InPlace::kNeither && product.shares_panels;
     const int64_t tiles = row_tiles * column_tiles;
-    const int64_t at_once =
-        tiles_at_once(on, tiles, product.batch, height * width * product.depth);
+    const int64_t of_block = tiles_of_block(on);
+    const int64_t at_once = tiles_at_once(
+        on, tiles, product.batch, height * width * product.depth, of_block);
     run("gemm_cpu",
         {{"DTYPE", dtype_of(on)},
          {"LANES", 16},
@@ -248,13 +254,15 @@ void multiply(const at::TensorBase& on,
          {"ROWS", height},
          {"ROWS_AT_ONCE", rows_at_once(on, height)},
          {"COLUMNS", width},
+         {"TILES_OF_BLOCK", of_block},
          {"SUM_BLOCK", product.sum_block},
          {"IS_LARGE", is_large}},
         range(ceil_div(tiles, at_once), product.batch, 1, 1),
         static_cast<int32_t>(at_once),
-        static_cast<int32_t>(in_place == InPlace::kLeft && shares_panels
-                                 ? std::min(row_tiles, kRowTilesOfBlock)
-                                 : row_tiles));
+        static_cast<int32_t>(
+            of_block > 1 || (in_place == InPlace::kLeft && shares_panels)
+                ? std::min(row_tiles, kRowTilesOfStrip)
+                : row_tiles));
   } else {
     run("gemm_gpu",
         {{"DTYPE", dtype_of(on)},

@@ -80,16 +80,21 @@ int64_t right_width(const at::TensorBase& on, int64_t columns);
 // ROWS_AT_ONCE.
 int64_t rows_at_once(const at::TensorBase& on, int64_t width);
 
-// Tiles that a work-item of a CPU computes, of `multiplications` each.
+// Tiles that a work-item of a CPU computes, of `multiplications` each; at best
+// whole blocks of `of_block`, which take turns.
 int64_t tiles_at_once(const at::TensorBase& on,
                       int64_t tiles,
                       int64_t batch,
-                      int64_t multiplications);
+                      int64_t multiplications,
+                      int64_t of_block = 1);
 // A left operand in place has at least so many rows, and left_width() is then
 // no more than its rows: nothing pads the last tile.
 constexpr int64_t kFewestRows = 8;
 // Rows of tiles that read a left operand where it lies before the next ones do.
-constexpr int64_t kRowTilesOfBlock = 8;
+constexpr int64_t kRowTilesOfStrip = 8;
+
+// Panels pay where more rows or columns of the product read them.
+constexpr int64_t kReadersInPlace = 512;
 
 // True where reading a right operand of `columns` columns as it lies, for
 // `rows` rows of the product, saves more than panels would.

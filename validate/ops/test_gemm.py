@@ -68,6 +68,17 @@ def test_mm_layouts(device, rows, left, right):
     check(torch.mm, [a, b], device)
 
 
+# Read as they lie where they are as wide as tiles: the right one, the left one.
+@pytest.mark.parametrize("right", [contiguous, strided, offset, expanded])
+@pytest.mark.parametrize("left", [contiguous, strided, offset, expanded])
+@pytest.mark.parametrize("shape", [(30, 300, 95), (95, 257, 30), (48, 19, 48)])
+def test_mm_of_operands_in_place(device, shape, left, right):
+    m, k, n = shape
+    a, b = left(torch.randn(m, k)), right(torch.randn(k, n))
+    check(torch.mm, [a, b], device)
+    check(torch.mm, [a.double(), b.double()], device, torch.float64)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("few", [1, 2, 4, 5, 8, 9])
 def test_few_rows_by_a_transposed_matrix(device, few, dtype):
@@ -158,6 +169,20 @@ def test_in_place(device):
     assert torch.equal(wide[:, 1::2].cpu(), odd.cpu())
 
 
+@pytest.mark.parametrize("shape", [(30, 20, 95), (95, 20, 30), (131, 20, 131)])
+@pytest.mark.parametrize("columns_first", [False, True])
+def test_in_place_adds_once(device, shape, columns_first):
+    m, k, n = shape
+    self, a, b = torch.randn(m, n), torch.randn(m, k), torch.randn(k, n)
+    mine = self.to(device)
+    if columns_first:
+        mine = mine.t().contiguous().t()
+    mine.addmm_(a.to(device), b.to(device), beta=0.5, alpha=2)
+    reference = self.double().addmm_(a.double(), b.double(), beta=0.5, alpha=2)
+    baseline = self.clone().addmm_(a, b, beta=0.5, alpha=2)
+    assert_matches(mine, reference, baseline)
+
+
 def test_long_sums_keep_their_precision(device):
     # All terms of one sign: errors do not cancel.
     check(torch.mm, [torch.rand(3, 50000) + 1, torch.rand(50000, 40)], device)
@@ -173,6 +198,14 @@ def test_repeats_bit_for_bit(device):
 def test_bmm(device, size, shape):
     m, k, n = shape
     check(torch.bmm, [torch.randn(size, m, k), torch.randn(size, k, n)], device)
+
+
+# Of so many tiles that some take turns at the depth.
+@pytest.mark.parametrize("right", [contiguous, transposed, expanded, reversed_batch])
+@pytest.mark.parametrize("left", [contiguous, transposed, expanded, reversed_batch])
+def test_bmm_of_many_tiles(device, left, right):
+    a, b = left(torch.randn(40, 150, 260)), right(torch.randn(40, 260, 97))
+    check(torch.bmm, [a, b], device)
 
 
 @pytest.mark.parametrize("right", [*MATRIX_LAYOUTS, expanded, reversed_batch])

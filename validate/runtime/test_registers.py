@@ -42,6 +42,7 @@ for rows, depth, columns in (
     left, right = torch.randn(rows, depth), torch.randn(depth, columns)
     check(torch.mm, left, right)
     check(torch.mm, left.t().contiguous().t(), right.t().contiguous().t())
+check(torch.bmm, torch.randn(20, 150, 260), torch.randn(20, 260, 97))
 for solver in ("planes", "winograd", "direct"):
     for outputs, stride, memory_format in (
         (33, 2, torch.channels_last),
