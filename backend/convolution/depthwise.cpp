@@ -110,7 +110,12 @@ bool is_in_strips(const ConvolutionProblem& p, const Sum& s) {
 void run_strips(const ConvolutionProblem& p, const Sum& s) {
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
-  const int64_t rows = p.kernel[2] == 3 ? 4 / s.down[0] : s.up[0];
+  // Of two outputs each: as many sums as registers hold. Of a source that is
+  // spread, few taps meet them.
+  const bool has_wide_registers =
+      aten::device_of(s.out).info().has_wide_registers;
+  const int64_t most_rows = has_wide_registers || s.up[0] > 1 ? 4 : 2;
+  const int64_t rows = p.kernel[2] == 3 ? most_rows / s.down[0] : s.up[0];
   const int64_t all_groups = images * ceil_div(s.out.size(3), rows);
   // All a pixel has, where that leaves each core some work and the weight fits
   // the nearest cache.

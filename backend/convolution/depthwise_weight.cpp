@@ -78,7 +78,11 @@ void run_weight_strips(const ConvolutionProblem& p,
                        const ConvolutionArguments& a) {
   const int64_t most =
       std::max(kFactors / p.taps() / kLanes, int64_t{1}) * kLanes;
-  const int64_t units = aten::device_of(a.weight).info().compute_units;
+  const runtime::DeviceInfo& device = aten::device_of(a.weight).info();
+  const int64_t units = device.compute_units;
+  // Sums of three rows of taps need more than 16 registers of 8 floats.
+  const bool sums_rows =
+      device.has_wide_registers && p.kernel[1] >= 3 && p.kernel[2] <= 3;
   const int64_t all_rows = p.images * p.output[1];
   const int64_t at_once = std::min(most, ceil_div(p.channels, kLanes) * kLanes);
   const int64_t groups = ceil_div(p.channels, at_once);
@@ -94,6 +98,7 @@ void run_weight_strips(const ConvolutionProblem& p,
        {"KERNEL_H", p.kernel[1]},
        {"KERNEL_W", p.kernel[2]},
        {"CHANNELS", most},
+       {"ROWS", sums_rows ? 3 : 1},
        {"STRIDE", p.stride[1]},
        {"PREFETCH", a.input.nbytes() + a.output.nbytes() >= kFarBytes}},
       groups,

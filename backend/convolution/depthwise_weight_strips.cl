@@ -23,10 +23,8 @@
 #endif
 #define TAPS (KERNEL_H * KERNEL_W)
 #define STRIP 28  // pixels of a row whose sums stay in registers
-#if KERNEL_W <= 3 && KERNEL_H >= 3
-#define ROWS 3  // of taps, whose sums fit the registers together
-#else
-#define ROWS 1
+#ifndef ROWS
+#define ROWS 1  // of taps, whose sums fit the registers together
 #endif
 
 #define LOAD_LANES(p) CONCAT(load_lanes_, DTYPE)(p)

@@ -115,32 +115,26 @@ void run_packed(const GemmProblem& problem, const GemmArguments& a) {
   const Operands operands = operands_of(p, a);
   p.in_place = in_place_of(p, a);
   p.shares_panels = false;
-  Tensor left = a.left;
-  if (p.in_place == InPlace::kLeft) {
-    p.in_place_stride = left.stride(1);
-    p.in_place_batch_stride = left.stride(0);
-  } else {
-    left = pack(a.out,
-                operands.left,
-                p.batch,
-                p.rows,
-                p.depth,
-                left_width(a.out, p.rows),
-                problem.is_large);
-  }
-  Tensor right = a.right;
-  if (p.in_place == InPlace::kRight) {
-    p.in_place_stride = right.stride(1);
-    p.in_place_batch_stride = right.stride(0);
-  } else {
-    right = pack(a.out,
-                 operands.right,
-                 p.batch,
-                 p.columns,
-                 p.depth,
-                 right_width(a.out, p.columns),
-                 problem.is_large);
-  }
+  const auto panels_or_itself = [&](InPlace side,
+                                    const Tensor& matrix,
+                                    const Operand& operand,
+                                    int64_t rows,
+                                    int64_t width) {
+    if (p.in_place != side) {
+      return pack(
+          a.out, operand, p.batch, rows, p.depth, width, problem.is_large);
+    }
+    p.in_place_stride = matrix.stride(1);
+    p.in_place_batch_stride = matrix.stride(0);
+    return matrix;
+  };
+  const Tensor left = panels_or_itself(
+      InPlace::kLeft, a.left, operands.left, p.rows, left_width(a.out, p.rows));
+  const Tensor right = panels_or_itself(InPlace::kRight,
+                                        a.right,
+                                        operands.right,
+                                        p.columns,
+                                        right_width(a.out, p.columns));
   multiply(a.out,
            p,
            left,

@@ -1,4 +1,4 @@
-"""Tiles of products and convolutions for CPUs that this one is not: with AVX-512
+"""Tiles of products and convolutions, depthwise ones too, for CPUs that this one is not: with AVX-512
 where it has none, and without."""
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ for rows, depth, columns in (
     check(torch.mm, left, right)
     check(torch.mm, left.t().contiguous().t(), right.t().contiguous().t())
 check(torch.bmm, torch.randn(20, 150, 260), torch.randn(20, 260, 97))
+for stride in (1, 2):
+    x = torch.randn(2, 40, 11, 13).to(memory_format=torch.channels_last)
+    check(lambda x, w: F.conv2d(x, w, None, stride, 1, 1, 40), x, torch.randn(40, 1, 3, 3))
 for solver in ("planes", "winograd", "direct"):
     for outputs, stride, memory_format in (
         (33, 2, torch.channels_last),
