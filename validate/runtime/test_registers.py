@@ -1,4 +1,4 @@
-"""Tiles of products and convolutions, depthwise ones too, for CPUs that this one is not: with AVX-512
+"""Kernels of products and convolutions for CPUs that this one is not: with AVX-512
 where it has none, and without."""
 
 from __future__ import annotations
