@@ -158,20 +158,18 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
   const int64_t items = (problem.sizes[0] + tile.rows - 1) / tile.rows *
                         ((problem.sizes[1] + tile.chunk - 1) / tile.chunk) *
                         (iter.numel() / squares);
-  launch(
-      out,
-      sources::transpose,
-      "copy_transposed",
-      {{"DTYPE", dtype_of(iter.dtype(1))},
-       {"OUT_DTYPE", dtype_of(iter.dtype(0))},
-       {"LANES", kLanes},
-       {"TRANSPOSE_BY_HALVES", !aten::device_of(out).info().has_wide_registers},
-       {"ROWS", tile.rows},
-       {"STREAM", streams(iter)}},
-      range(items, 1),
-      problem,
-      arg_at(iter.data_ptr(0), iter.dtype(0)),
-      arg_at(iter.data_ptr(1), iter.dtype(1)));
+  launch(out,
+         sources::transpose,
+         "copy_transposed",
+         {{"DTYPE", dtype_of(iter.dtype(1))},
+          {"OUT_DTYPE", dtype_of(iter.dtype(0))},
+          {"LANES", kLanes},
+          {"ROWS", tile.rows},
+          {"STREAM", streams(iter)}},
+         range(items, 1),
+         problem,
+         arg_at(iter.data_ptr(0), iter.dtype(0)),
+         arg_at(iter.data_ptr(1), iter.dtype(1)));
   return true;
 }
 

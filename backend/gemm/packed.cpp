@@ -130,29 +130,27 @@ at::Tensor pack(const at::TensorBase& on,
     return index_argument(value, is_large);
   };
   const size_t count = ceil_div(rows, width);
-  launch(
-      on,
-      sources::pack,
-      is_cpu ? "pack_panels_cpu" : "pack_panels_gpu",
-      {{"DTYPE", dtype_of(on)},
-       {"LANES", is_cpu ? 16 : 1},
-       {"WIDTH", width},
-       {"TRANSPOSE_BY_HALVES", !aten::device_of(on).info().has_wide_registers},
-       {"IS_LARGE", is_large},
-       {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
-      is_cpu ? range(count, ceil_div(depth, kDepthBlock), batch, 1, 1, 1)
-             : range(depth * width, count, batch, 64, 1, 1),
-      operand.view,
-      arg(panels),
-      static_cast<int32_t>(rows),
-      static_cast<int32_t>(depth),
-      static_cast<int32_t>(operand.row.size),
-      stride(operand.row.outer_stride),
-      stride(operand.row.stride),
-      static_cast<int32_t>(operand.depth.size),
-      stride(operand.depth.outer_stride),
-      stride(operand.depth.stride),
-      stride(operand.batch_stride));
+  launch(on,
+         sources::pack,
+         is_cpu ? "pack_panels_cpu" : "pack_panels_gpu",
+         {{"DTYPE", dtype_of(on)},
+          {"LANES", is_cpu ? 16 : 1},
+          {"WIDTH", width},
+          {"IS_LARGE", is_large},
+          {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
+         is_cpu ? range(count, ceil_div(depth, kDepthBlock), batch, 1, 1, 1)
+                : range(depth * width, count, batch, 64, 1, 1),
+         operand.view,
+         arg(panels),
+         static_cast<int32_t>(rows),
+         static_cast<int32_t>(depth),
+         static_cast<int32_t>(operand.row.size),
+         stride(operand.row.outer_stride),
+         stride(operand.row.stride),
+         static_cast<int32_t>(operand.depth.size),
+         stride(operand.depth.outer_stride),
+         stride(operand.depth.stride),
+         stride(operand.batch_stride));
   return panels;
 }
 
