@@ -110,7 +110,8 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_s
         const index_t row_step = stride_in_place;
         const int depth_step = 1;
 #else
-        const global compute_t *left_at = POINTER(left) + (size_t)first_row * depth + (size_t)k * ROWS;
+        const global compute_t *left_at =
+            POINTER(left) + (size_t)first_row * depth + (size_t)k * ROWS;
         const int row_step = 1;
         const int depth_step = ROWS;
 #ifndef SHARES_PANELS

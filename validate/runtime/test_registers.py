@@ -35,9 +35,11 @@ def check(function, *inputs):
         )
 
 torch.manual_seed(0)
-# Tiles of 16 rows and of 8, which pad less or are all there is; skinny products.
+# Tiles of 16 rows and of 8, which pad less or are all there is; operands in place;
+# skinny products.
 for rows, depth, columns in (
-    (131, 277, 97), (64, 600, 160), (40, 300, 64), (16, 300, 200), (3, 300, 200)
+    (131, 277, 97), (64, 600, 160), (40, 300, 64), (30, 300, 95), (95, 257, 30),
+    (16, 300, 200), (3, 300, 200)
 ):
     left, right = torch.randn(rows, depth), torch.randn(depth, columns)
     check(torch.mm, left, right)
