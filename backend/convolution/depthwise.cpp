@@ -151,12 +151,14 @@ void run_strips(const ConvolutionProblem& p, const Sum& s) {
 }
 
 // Of depthwise_planes.cl.
-int64_t padded_pixels(const ConvolutionProblem& p, const Sum& s) {
+int64_t most_pixels(const ConvolutionProblem& p, const Sum& s) {
   const auto reach = [&](int d) {
     return ((s.out.size(3 + d) - 1) * s.down[d] + p.kernel[1 + d]) / s.up[d] +
            1;
   };
-  return std::max(reach(0) * reach(1), s.out.size(3) * s.out.size(4));
+  return std::max({reach(0) * reach(1),
+                   s.out.size(3) * s.out.size(4),
+                   s.source.size(3) * s.source.size(4)});
 }
 
 bool is_in_planes(const ConvolutionProblem& p, const Sum& s) {
@@ -169,7 +171,7 @@ bool is_in_planes(const ConvolutionProblem& p, const Sum& s) {
          s.down[0] == s.down[1] && s.up[0] <= 2 && s.padding[0] >= 0 &&
          s.padding[1] >= 0 && (s.padding[0] - s.padding[1]) % s.up[0] == 0 &&
          (s.up[0] == 2 || side > 3 || s.out.size(4) <= kShortRow) &&
-         padded_pixels(p, s) <= kPlanePixels;
+         most_pixels(p, s) <= kPlanePixels;
 }
 
 // What is left to depthwise_3x3.cl and depthwise_planes.cl of contiguous
@@ -190,7 +192,8 @@ bool is_small(const ConvolutionProblem& p) {
          p.kernel[1] == side && (side == 3 || side == 5 || side == 7) &&
          p.dilation == Spatial{1, 1, 1} && p.stride[1] == p.stride[2] &&
          (side > 3 || p.output[2] <= kShortRow) &&
-         std::max(reach(1) * reach(2), p.pixels()) <= kPlanePixels;
+         std::max({reach(1) * reach(2), p.pixels(), p.input[1] * p.input[2]}) <=
+             kPlanePixels;
 }
 
 void run_planes(const ConvolutionProblem& p, const Sum& s) {

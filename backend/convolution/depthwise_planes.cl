@@ -13,11 +13,8 @@
 #ifndef PIXELS
 #define PIXELS 1024  // of a plane with its padding at most
 #endif
-// Taps whose sums fit the registers together.
-#if KERNEL == 7
-#define GROUP 7
-#else
-#define GROUP TAPS
+#ifndef GROUP
+#define GROUP TAPS  // taps whose sums fit the registers together
 #endif
 #define GROUPS (TAPS / GROUP)
 // Elements of a padded side that `outputs` of them reach.
@@ -25,43 +22,39 @@
 
 #define LOAD_LANES(p) CONCAT(load_lanes_, DTYPE)(p)
 
-// The pixels `first`.. of LANES planes, as vectors of a pixel.
-static inline void load_turned(lanes_t *pixels, const global storage_t *planes,
-                               int plane_stride, int first, int count) {
-  if (count < LANES) {
-    for (int i = 0; i < count; ++i) {
-      pixels[i] = load_lanes(planes, first + i, plane_stride, LANES);
-    }
-    return;
-  }
-#pragma unroll
-  for (int c = 0; c < LANES; ++c) pixels[c] = LOAD_LANES(planes + c * plane_stride + first);
-  transpose(pixels);
-}
-
 // Where a block of LANES pixels begins: the last one overlaps its neighbour.
 #define BLOCK_AT(p, size) max(0, min(p, (size) - LANES))
 
-// LANES planes, pixel by pixel, into a padded one of `columns` columns, whose
-// first element is the source's at -`origin`.
+// LANES planes of `count` pixels, pixel by pixel.
+static inline void turn(lanes_t *pixels, const global storage_t *planes, int plane_stride,
+                        int count) {
+  if (count < LANES) {
+    for (int i = 0; i < count; ++i) pixels[i] = load_lanes(planes, i, plane_stride, LANES);
+    return;
+  }
+  for (int p = 0; p < count; p += LANES) {
+    const int first = BLOCK_AT(p, count);
+    lanes_t block[LANES];
+#pragma unroll
+    for (int c = 0; c < LANES; ++c) block[c] = LOAD_LANES(planes + c * plane_stride + first);
+    transpose(block);
+#pragma unroll
+    for (int i = 0; i < LANES; ++i) pixels[first + i] = block[i];
+  }
+}
+
+// The same into a padded plane of `columns` columns, whose first element is the
+// source's at -`origin`.
 static inline void turn_padded(lanes_t *padded, const global storage_t *planes,
                                int plane_stride, int2 size, int2 origin, int rows,
                                int columns) {
-  const int count = size.s0 * size.s1;
-  for (int p = 0; p < count; p += LANES) {
-    const int first = BLOCK_AT(p, count);
-    lanes_t pixels[LANES];
-    load_turned(pixels, planes, plane_stride, first, count);
-    int row = first / size.s1 + origin.s0;
-    int column = first % size.s1 + origin.s1;
-    for (int i = 0; i < min(LANES, count); ++i) {
-      if (row >= 0 && row < rows && column >= 0 && column < columns) {
-        padded[row * columns + column] = pixels[i];
-      }
-      if (++column == size.s1 + origin.s1) {
-        column = origin.s1;
-        ++row;
-      }
+  lanes_t pixels[PIXELS];
+  turn(pixels, planes, plane_stride, size.s0 * size.s1);
+  const int end_row = min(size.s0, rows - origin.s0);
+  const int end_column = min(size.s1, columns - origin.s1);
+  for (int row = 0; row < end_row; ++row) {
+    for (int column = 0; column < end_column; ++column) {
+      padded[(row + origin.s0) * columns + column + origin.s1] = pixels[row * size.s1 + column];
     }
   }
 }
@@ -169,9 +162,8 @@ void depthwise_weight_planes(CONST_TENSOR(storage_t, input), CONST_TENSOR(storag
     turn_padded(padded,
                 POINTER(input) + (size_t)n * input_stride.s0 + channel * input_stride.s1,
                 input_stride.s1, input_size, padding, rows, columns);
-    turn_padded(factors,
-                POINTER(grad) + (size_t)n * grad_stride.s0 + channel * grad_stride.s1,
-                grad_stride.s1, grad_size, (int2)(0, 0), grad_size.s0, grad_size.s1);
+    turn(factors, POINTER(grad) + (size_t)n * grad_stride.s0 + channel * grad_stride.s1,
+         grad_stride.s1, grad_size.s0 * grad_size.s1);
 #pragma unroll
     for (int group = 0; group < GROUPS; ++group) {
       lanes_t group_sums[GROUP];

@@ -117,7 +117,7 @@ bool is_weight_in_planes(const ConvolutionProblem& p,
   return has_dense_planes(a.input) && has_dense_planes(a.output) &&
          p.kernel[1] == side && (side == 3 || side == 5 || side == 7) &&
          p.stride[1] == p.stride[2] && p.dilation == Spatial{1, 1, 1} &&
-         reach(1) * reach(2) <= kPlanePixels;
+         std::max(reach(1) * reach(2), p.input[1] * p.input[2]) <= kPlanePixels;
 }
 
 // `groups` of channels, `at_once` of them, and parts of images.
@@ -144,13 +144,16 @@ void launch_by_images(const ConvolutionProblem& p,
 
 void run_weight_planes(const ConvolutionProblem& p,
                        const ConvolutionArguments& a) {
+  const int64_t side = p.kernel[2];
+  const bool is_wide = aten::device_of(a.weight).info().has_wide_registers;
   launch_by_images(p,
                    a,
                    sources::depthwise_planes,
                    "depthwise_weight_planes",
                    {{"DTYPE", dtype_of(a.input)},
                     {"LANES", kLanes},
-                    {"KERNEL", p.kernel[2]},
+                    {"KERNEL", side},
+                    {"GROUP", is_wide && side < 7 ? side * side : side},
                     {"STRIDE", p.stride[1]}},
                    kLanes);
 }

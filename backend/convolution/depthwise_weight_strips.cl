@@ -53,12 +53,11 @@ static inline __attribute__((always_inline)) void add_pixels(
 #endif
 #pragma unroll
     for (int kw = 0; kw < KERNEL_W; ++kw) {
-      int column = iw + kw;
-      if (!is_inside) column = clamp(column, 0, width - 1);
+      const int column = iw + kw;
+      if (!is_inside && (column < 0 || column >= width)) continue;
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
-        lanes_t value = LOAD_LANES(rows[r] + column * input_pixel);
-        if (!is_inside) value = column == iw + kw ? value : (lanes_t)0;
+        const lanes_t value = LOAD_LANES(rows[r] + column * input_pixel);
         sums[r * KERNEL_W + kw] = fma(factor, value, sums[r * KERNEL_W + kw]);
       }
     }
@@ -101,12 +100,14 @@ void depthwise_weight_strips(CONST_TENSOR(storage_t, input), CONST_TENSOR(storag
         const global storage_t *from = POINTER(grad) + (size_t)n * grad_stride.s0 +
                                        oh * grad_stride.s2 + channel;
         for (int kh = 0; kh < KERNEL_H; kh += ROWS) {
-          // Rows beside the image are summed as well, and dropped.
+          const int first_row = oh * STRIDE - padding.s0 + kh;
+          if (ROWS == 1 && (first_row < 0 || first_row >= input_size.s0)) continue;
+          // Of several, those beside the image are summed as well, and dropped.
           const global storage_t *row[ROWS];
           lanes_t row_sums[ROWS * KERNEL_W];
 #pragma unroll
           for (int r = 0; r < ROWS; ++r) {
-            const int ih = oh * STRIDE - padding.s0 + kh + r;
+            const int ih = first_row + r;
             row[r] = in + clamp(ih, 0, input_size.s0 - 1) * input_stride.s2;
 #pragma unroll
             for (int kw = 0; kw < KERNEL_W; ++kw) row_sums[r * KERNEL_W + kw] = 0;
@@ -120,7 +121,7 @@ void depthwise_weight_strips(CONST_TENSOR(storage_t, input), CONST_TENSOR(storag
           lanes_t *into = sums + v * TAPS + kh * KERNEL_W;
 #pragma unroll
           for (int r = 0; r < ROWS; ++r) {
-            const int ih = oh * STRIDE - padding.s0 + kh + r;
+            const int ih = first_row + r;
             if (kh + r >= KERNEL_H || ih < 0 || ih >= input_size.s0) continue;
 #pragma unroll
             for (int kw = 0; kw < KERNEL_W; ++kw) {

@@ -37,24 +37,76 @@ inline job_t job_of(const rows_t *rows, index_t pixels, index_t chunk) {
   return job;
 }
 
-#define JOB                                                               \
-  const job_t job = job_of(&rows, pixels, chunk);                         \
-  if (job.first >= job.end) return;                                       \
-  const int channels = rows.row_size;
+// Whole vectors side by side, known to the compiler: PoCL tests for each.
+#if DENSE
+#define COUNT(v) LANES
+#define LOAD_VECTOR(pixel, t, v) CONCAT(load_lanes_, DTYPE)((pixel) + (v) * LANES)
+#define STORE_VECTOR(pixel, t, v, value)                \
+  {                                                     \
+    const lanes_t result_ = value;                      \
+    stream_whole_lanes((pixel) + (v) * LANES, result_); \
+  }
+#else
 #define COUNT(v) ((v) + 1 < job.vectors ? LANES : job.last)
-#define FOR_EACH_VECTOR for (int v = 0; v < job.vectors; ++v)
-#define CHANNEL(v) (job.channel + (v) * LANES)
-#define PIXEL(name, t, p) \
-  (POINTER(name) + job.channel * rows.row_strides[t] + pixel_offset(&rows, t, p))
 #define LOAD_VECTOR(pixel, t, v) \
   load_lanes(pixel, (v) * LANES * rows.row_strides[t], rows.row_strides[t], COUNT(v))
 #define STORE_VECTOR(pixel, t, v, value)                                        \
   stream_lanes(                                                                 \
       pixel, (v) * LANES * rows.row_strides[t], rows.row_strides[t], COUNT(v), value)
+#endif
+
+#define JOB                                                               \
+  const job_t job = job_of(&rows, pixels, chunk);                         \
+  if (job.first >= job.end) return;                                       \
+  const int channels = rows.row_size;
+#define FOR_EACH_VECTOR for (int v = 0; v < job.vectors; ++v)
+#define CHANNEL(v) (job.channel + (v) * LANES)
+#define PIXEL(name, t, p) \
+  (POINTER(name) + job.channel * rows.row_strides[t] + pixel_offset(&rows, t, p))
 #define LOAD_STATISTICS(name, v) load_statistics(POINTER(name), CHANNEL(v), COUNT(v))
 #define LOAD_PARAMS(name, v) load_params(POINTER(name), CHANNEL(v), COUNT(v))
 
+// Sums wait in memory: four pixels are added up before they are moved. A pixel
+// that is left is taken alone.
+#define TOGETHER 4
+#define FOR_EACH_PIXEL(first, end, TAKE)                        \
+  {                                                             \
+    index_t p = first;                                          \
+    for (; p + TOGETHER <= (end); p += TOGETHER) TAKE(TOGETHER) \
+    for (; p < (end); ++p) TAKE(1)                              \
+  }
+
 #define PARAMETERS const rows_t rows, const index_t pixels, const index_t chunk
+
+#define PIXELS(name, t, count)                 \
+  const global storage_t *name##_pixel[count]; \
+  for (int i = 0; i < count; ++i) name##_pixel[i] = PIXEL(name, t, p + i);
+
+#define ADD_PIXELS(count)                                                      \
+  {                                                                            \
+    PIXELS(self, 1, count)                                                     \
+    FOR_EACH_VECTOR {                                                          \
+      lanes_t sum = 0;                                                         \
+      for (int i = 0; i < count; ++i) sum += LOAD_VECTOR(self_pixel[i], 1, v); \
+      tile_mean[v] += sum;                                                     \
+    }                                                                          \
+  }
+#define ADD_RESIDUALS(count)                                               \
+  {                                                                        \
+    PIXELS(self, 1, count)                                                 \
+    FOR_EACH_VECTOR {                                                      \
+      const lanes_t mean_of_tile = tile_mean[v];                           \
+      lanes_t sum = 0;                                                     \
+      lanes_t squared = 0;                                                 \
+      for (int i = 0; i < count; ++i) {                                    \
+        const lanes_t d = LOAD_VECTOR(self_pixel[i], 1, v) - mean_of_tile; \
+        sum += d;                                                          \
+        squared += d * d;                                                  \
+      }                                                                    \
+      KAHAN_ADD(lanes_t, residual[v], lost[v], sum)                        \
+      tile_square[v] += squared;                                           \
+    }                                                                      \
+  }
 
 // Mean and squared residuals of a tile, then joined to those of the job.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_partials_lines(
@@ -74,22 +126,12 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_partials_l
     const index_t end = min(first + tile, job.end);
     const compute_t scale = (compute_t)1 / (compute_t)(end - first);
     FOR_EACH_VECTOR tile_mean[v] = 0;
-    for (index_t p = first; p < end; ++p) {
-      const global storage_t *x = PIXEL(self, 1, p);
-      FOR_EACH_VECTOR tile_mean[v] += LOAD_VECTOR(x, 1, v);
-    }
+    FOR_EACH_PIXEL(first, end, ADD_PIXELS)
     FOR_EACH_VECTOR {
       tile_mean[v] *= scale;
       residual[v] = lost[v] = tile_square[v] = 0;
     }
-    for (index_t p = first; p < end; ++p) {
-      const global storage_t *x = PIXEL(self, 1, p);
-      FOR_EACH_VECTOR {
-        const lanes_t d = LOAD_VECTOR(x, 1, v) - tile_mean[v];
-        KAHAN_ADD(lanes_t, residual[v], lost[v], d)
-        tile_square[v] += d * d;
-      }
-    }
+    FOR_EACH_PIXEL(first, end, ADD_RESIDUALS)
     const compute_t before = (compute_t)(first - job.first);
     const compute_t more = (compute_t)(end - first);
     const compute_t share = more / (before + more);
@@ -114,6 +156,24 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_partials_l
   }
 }
 
+#define ADD_GRADIENTS(count)                                           \
+  {                                                                    \
+    PIXELS(self, 1, count)                                             \
+    PIXELS(grad_output, 2, count)                                      \
+    FOR_EACH_VECTOR {                                                  \
+      const lanes_t center = mean[v];                                  \
+      lanes_t added = 0;                                               \
+      lanes_t multiplied = 0;                                          \
+      for (int i = 0; i < count; ++i) {                                \
+        const lanes_t g = LOAD_VECTOR(grad_output_pixel[i], 2, v);     \
+        added += g;                                                    \
+        multiplied += g * (LOAD_VECTOR(self_pixel[i], 1, v) - center); \
+      }                                                                \
+      KAHAN_ADD(lanes_t, sum[v], sum_lost[v], added)                   \
+      KAHAN_ADD(lanes_t, product[v], product_lost[v], multiplied)      \
+    }                                                                  \
+  }
+
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_gradient_partials_lines(
     PARAMETERS,
     TENSOR(compute_t, sums),
@@ -131,16 +191,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_gradient_p
     mean[v] = LOAD_STATISTICS(means, v);
     sum[v] = sum_lost[v] = product[v] = product_lost[v] = 0;
   }
-  for (index_t p = job.first; p < job.end; ++p) {
-    const global storage_t *x = PIXEL(self, 1, p);
-    const global storage_t *grad = PIXEL(grad_output, 2, p);
-    FOR_EACH_VECTOR {
-      const lanes_t g = LOAD_VECTOR(grad, 2, v);
-      const lanes_t d = LOAD_VECTOR(x, 1, v) - mean[v];
-      KAHAN_ADD(lanes_t, sum[v], sum_lost[v], g)
-      KAHAN_ADD(lanes_t, product[v], product_lost[v], g * d)
-    }
-  }
+  FOR_EACH_PIXEL(job.first, job.end, ADD_GRADIENTS)
   const index_t place = job.number * channels;
   FOR_EACH_VECTOR {
     store_statistics(POINTER(sums) + place, CHANNEL(v), COUNT(v), sum[v]);

@@ -245,6 +245,7 @@ class Problem {
               {"PARAM_DTYPE", dtype_of(param_type)},
               {"LANES", kLanes},
               {"CHANNELS", kChannelsOfLine},
+              {"DENSE", rows_.rows_contiguous() && channels() % kLanes == 0},
               {"TRAIN", train},
               {"STREAM", streams()},
               {"INDEX64", sizeof(Index) == 8}},

@@ -239,14 +239,15 @@ std::string outer_vectors_text(const ReductionKey& key) {
   // read memory a third slower.
   const std::string dtype = runtime::dtype_name(key.inputs[0]);
   std::string row_pointers, rows_at_once;
-  for (int row = 0; row < kReductionRowsAtOnce; ++row) {
+  const int rows_together = key.joins_rows ? 1 : kReductionRowsAtOnce;
+  for (int row = 0; row < rows_together; ++row) {
     const std::string pointer = numbered("row", row);
     row_pointers += "const global storage_" + dtype + " *" + pointer +
                     " = input0 + ROW_AT(" + std::to_string(row) + ");\n";
     rows_at_once += vector_step_text(
         key, "joined", "load_lanes_" + dtype + "(" + pointer + " + v * LANES)");
   }
-  return "#define ROWS " + std::to_string(kReductionRowsAtOnce) + "\n" +
+  return "#define ROWS " + std::to_string(rows_together) + "\n" +
          runs_text(key, "COLUMNS") + "const int span = width" +
          (key.joins_rows ? " * (int)joined_rows" : "") +
          ";\nconst int whole = span / LANES;\n"

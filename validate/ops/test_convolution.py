@@ -267,6 +267,14 @@ def test_depthwise_planes(device, case, kernel, stride, layout):
         check(function, [x, weight, torch.randn(channels)], device)
 
 
+# The pixels under all windows fit where planes are turned, the image does not.
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_depthwise_planes_of_far_windows(device, kernel):
+    function = _convolution(F.conv2d, stride=25, padding=1, groups=16)
+    x = torch.randn(2, 16, 52, 50)
+    check(function, [x, torch.randn(16, 1, kernel, kernel)], device)
+
+
 @pytest.mark.parametrize("layout", [contiguous, channels_last, offset])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("stride", [1, 2])

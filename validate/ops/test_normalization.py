@@ -16,6 +16,7 @@ SIZES = [
     (2, 16, 90, 100),
     (3, 33, 7, 7),
     (4, 40, 31, 9),
+    (3, 1040, 5, 3),
 ]
 
 
@@ -51,10 +52,11 @@ def test_batch_norm(device, size, layout, training):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("channels", [21, 32])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_batch_norm_dtypes(device, dtype, layout, training):
-    x = layout(torch.randn(4, 21, 10, 9))
-    check(_batch_norm(training), [x, *_params(21)], device, dtype)
+def test_batch_norm_dtypes(device, dtype, channels, layout, training):
+    x = layout(torch.randn(4, channels, 10, 9))
+    check(_batch_norm(training), [x, *_params(channels)], device, dtype)
 
 
 @pytest.mark.parametrize("training", [True, False])
