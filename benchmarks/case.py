@@ -14,9 +14,9 @@ Run = Callable[[], object]
 class Case:
     """One row of the table.
 
-    ``flops`` counts a multiplication with an addition as two, ``moved`` the
-    bytes of every operand once: what the op cannot do without, whatever an
-    implementation moves besides. ``uses`` says which networks have the layer,
+    ``flops`` counts a multiplication with an addition as two, ``read`` and
+    ``written`` the bytes of every operand once: what the op cannot do without,
+    whatever an implementation moves besides. ``uses`` says which networks have the layer,
     and how often. ``eighth`` is the same with an eighth of the data.
     """
 
@@ -24,9 +24,14 @@ class Case:
     name: str
     make: Callable[[str], Run]
     flops: float = 0
-    moved: float = 0
+    read: float = 0
+    written: float = 0
     uses: str = ""
     eighth: Case | None = None
+
+    @property
+    def moved(self) -> float:
+        return self.read + self.written
 
     @property
     def is_dense(self) -> bool:

@@ -115,7 +115,7 @@ def layers_of(
     return found
 
 
-def written(uses: dict[str, int]) -> str:
+def listed(uses: dict[str, int]) -> str:
     return ", ".join(f"{name} x{count}" for name, count in uses.items())
 
 
@@ -141,9 +141,10 @@ def product(
         )
         return lambda: left @ right
 
-    moved = size_of((m, k), (k, n), (m, n)) * dtype.itemsize
+    read = size_of((m, k), (k, n)) * dtype.itemsize
+    written = size_of((m, n)) * dtype.itemsize
     text = f"{name} {m}x{n}x{k} {transposes}"
-    return Case(family, text, make, 2.0 * m * n * k, moved, uses)
+    return Case(family, text, make, 2.0 * m * n * k, read, written, uses)
 
 
 def gemm(dtype: torch.dtype, layers: dict[Layer, dict[str, int]]) -> Iterator[Case]:
@@ -157,14 +158,14 @@ def gemm(dtype: torch.dtype, layers: dict[Layer, dict[str, int]]) -> Iterator[Ca
     for layer, uses in layers.items():
         if isinstance(layer, Linear):
             m, n, k = layer.rows, layer.outputs, layer.inputs
-            text = written(uses)
+            text = listed(uses)
             yield product("gemm", "linear fwd", m, n, k, dtype, "NT", text)
             yield product("gemm", "linear dgrad", m, k, n, dtype, "NN", text)
             yield product("gemm", "linear wgrad", n, k, m, dtype, "TN", text)
         elif max(layer.kernel) == 1 and max(layer.stride) == 1:
             pixels = layer.batch * layer.height * layer.width
             m, k = layer.filters, layer.channels
-            yield product("gemm", "1x1", m, pixels, k, dtype, "NN", written(uses))
+            yield product("gemm", "1x1", m, pixels, k, dtype, "NN", listed(uses))
     yield batched_product(64, 256, 256, 64, dtype)
     yield batched_product(64, 256, 64, 256, dtype)
 
@@ -175,9 +176,10 @@ def batched_product(batch: int, m: int, n: int, k: int, dtype: torch.dtype) -> C
         right = random((batch, k, n), device, dtype)
         return lambda: torch.bmm(left, right)
 
-    moved = batch * size_of((m, k), (k, n), (m, n)) * dtype.itemsize
+    read = batch * size_of((m, k), (k, n)) * dtype.itemsize
+    written = batch * size_of((m, n)) * dtype.itemsize
     flops = 2.0 * batch * m * n * k
-    return Case("gemm", f"bmm {batch}x {m}x{n}x{k}", make, flops, moved)
+    return Case("gemm", f"bmm {batch}x {m}x{n}x{k}", make, flops, read, written)
 
 
 def convolution(
@@ -205,14 +207,20 @@ def convolution(
         wanted.requires_grad_()
         return gradients(forward(), [wanted])
 
-    shapes = (layer.input_shape, layer.weight_shape, layer.output_shape)
+    shapes = {
+        "fwd": layer.output_shape,
+        "dgrad": layer.input_shape,
+        "wgrad": layer.weight_shape,
+    }
+    written = size_of(shapes.pop(direction)) * dtype.itemsize
     return Case(
         "depthwise" if layer.is_depthwise else "convolution",
         f"{direction} {layer} {layout}",
         make,
         # Depthwise has too few operations for its bytes to be judged by them.
         0 if layer.is_depthwise else layer.flops,
-        size_of(*shapes) * dtype.itemsize,
+        size_of(*shapes.values()) * dtype.itemsize,
+        written,
         uses,
     )
 
@@ -224,4 +232,4 @@ def convolutions(
         if isinstance(layer, Convolution):
             for direction in ("fwd", "dgrad", "wgrad"):
                 for layout in LAYOUTS:
-                    yield convolution(layer, direction, layout, dtype, written(uses))
+                    yield convolution(layer, direction, layout, dtype, listed(uses))

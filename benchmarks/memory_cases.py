@@ -33,7 +33,8 @@ def simple(
     family: str,
     name: str,
     shapes: list[Shape],
-    moved: float,
+    read: float,
+    written: float,
     function: Function,
     dtype: torch.dtype,
     layout: str = "contiguous",
@@ -44,14 +45,16 @@ def simple(
         tensors = tensors_of(shapes, device, dtype, layout)
         return lambda: function(*tensors)
 
-    return Case(family, name, make, moved=moved * dtype.itemsize)
+    size = dtype.itemsize
+    return Case(family, name, make, read=read * size, written=written * size)
 
 
 def backward(
     family: str,
     name: str,
     shapes: list[Shape],
-    moved: float,
+    read: float,
+    written: float,
     function: Callable[..., torch.Tensor],
     dtype: torch.dtype,
     layout: str = "contiguous",
@@ -64,7 +67,9 @@ def backward(
             tensor.requires_grad_()
         return gradients(function(*tensors), tensors)
 
-    return Case(family, f"{name} backward", make, moved=moved * dtype.itemsize)
+    size = dtype.itemsize
+    title = f"{name} backward"
+    return Case(family, title, make, read=read * size, written=written * size)
 
 
 def pooling(dtype: torch.dtype, scale: int) -> Iterator[Case]:
@@ -81,19 +86,15 @@ def pooling(dtype: torch.dtype, scale: int) -> Iterator[Case]:
             pixels, pooled = size_of(shape), size_of(shape) // 4
             title = f"{name} {size}x{size} {layout}"
             indices = pooled * index if "max" in name else 0
-            values = pixels + pooled + indices
-            yield simple("pooling", title, [shape], values, function, dtype, layout)
-            yield backward("pooling", title, [shape], values, function, dtype, layout)
+            results = pooled + indices
+            arguments = (function, dtype, layout)
+            yield simple("pooling", title, [shape], pixels, results, *arguments)
+            yield backward("pooling", title, [shape], results, pixels, *arguments)
         shape = (batch, 2048, 7, 7)
         title = f"adaptive_avg_pool2d 7x7 -> 1 {layout}"
-        arguments = (
-            title,
-            [shape],
-            size_of(shape),
-            lambda x: F.adaptive_avg_pool2d(x, 1),
-        )
-        yield simple("pooling", *arguments, dtype, layout)
-        yield backward("pooling", *arguments, dtype, layout)
+        arguments = (lambda x: F.adaptive_avg_pool2d(x, 1), dtype, layout)
+        yield simple("pooling", title, [shape], size_of(shape), 0, *arguments)
+        yield backward("pooling", title, [shape], 0, size_of(shape), *arguments)
 
 
 def norms(dtype: torch.dtype, scale: int) -> Iterator[Case]:
@@ -114,13 +115,13 @@ def norms(dtype: torch.dtype, scale: int) -> Iterator[Case]:
             title = f"batch_norm {channels}x{size}x{size} {layout}"
             # The statistics are needed before the first value is written, so
             # training reads the input twice; backward reads two tensors twice.
-            yield simple(
-                "norm", f"{title} train", shapes, 3 * count, train, dtype, layout
-            )
-            yield backward("norm", title, shapes, 5 * count, train, dtype, layout)
-            yield simple(
-                "norm", f"{title} eval", shapes, 2 * count, evaluate, dtype, layout
-            )
+            for make, text, reads, function in (
+                (simple, f"{title} train", 2, train),
+                (backward, title, 4, train),
+                (simple, f"{title} eval", 1, evaluate),
+            ):
+                moved = reads * count, count
+                yield make("norm", text, shapes, *moved, function, dtype, layout)
     rows = max(1, 16384 // scale)
     shapes = [(rows, 768), (768,), (768,)]
     count = rows * 768
@@ -129,17 +130,18 @@ def norms(dtype: torch.dtype, scale: int) -> Iterator[Case]:
         return F.layer_norm(x, (768,), weight, bias)
 
     title = f"layer_norm {rows}x768"
-    yield simple("norm", title, shapes, 2 * count, layer_norm, dtype)
-    yield backward("norm", title, shapes, 3 * count, layer_norm, dtype)
+    yield simple("norm", title, shapes, count, count, layer_norm, dtype)
+    yield backward("norm", title, shapes, 2 * count, count, layer_norm, dtype)
     shape = (batch, 256, 56, 56)
     shapes = [shape, (256,), (256,)]
+    count = size_of(shape)
 
     def group_norm(x, weight, bias):
         return F.group_norm(x, 32, weight, bias)
 
     title = "group_norm 32 groups 256x56x56"
-    yield simple("norm", title, shapes, 2 * size_of(shape), group_norm, dtype)
-    yield backward("norm", title, shapes, 3 * size_of(shape), group_norm, dtype)
+    yield simple("norm", title, shapes, count, count, group_norm, dtype)
+    yield backward("norm", title, shapes, 2 * count, count, group_norm, dtype)
 
 
 def softmaxes(dtype: torch.dtype, scale: int) -> Iterator[Case]:
@@ -155,8 +157,8 @@ def softmaxes(dtype: torch.dtype, scale: int) -> Iterator[Case]:
             ("log_softmax", lambda x, dim=dim: x.log_softmax(dim)),
         ):
             text = f"{name} {title} dim {dim}"
-            yield simple("softmax", text, [shape], 2 * count, function, dtype)
-            yield backward("softmax", text, [shape], 3 * count, function, dtype)
+            yield simple("softmax", text, [shape], count, count, function, dtype)
+            yield backward("softmax", text, [shape], 2 * count, count, function, dtype)
     rows = max(1, 16384 // scale)
     yield cross_entropy(rows, dtype, is_backward=False)
     yield cross_entropy(rows, dtype, is_backward=True)
@@ -173,8 +175,8 @@ def cross_entropy(rows: int, dtype: torch.dtype, is_backward: bool) -> Case:
     name = f"cross_entropy {rows}x1000" + (" backward" if is_backward else "")
     # What its ops write for each other counts: logarithms of probabilities, which
     # autograd keeps, and their gradient, which backward clears, writes and reads.
-    moved = rows * 1000 * dtype.itemsize * (4 if is_backward else 2)
-    return Case("softmax", name, make, moved=moved)
+    count = rows * 1000 * dtype.itemsize * (2 if is_backward else 1)
+    return Case("softmax", name, make, read=count, written=count)
 
 
 def pointwise(dtype: torch.dtype, scale: int) -> Iterator[Case]:
@@ -182,43 +184,38 @@ def pointwise(dtype: torch.dtype, scale: int) -> Iterator[Case]:
     row = (1, 64, 1, 1)
     count = size_of(shape)
     one, two, three = [shape], [shape, shape], [shape, shape, shape]
-    for name, shapes, moved, function in (
-        ("relu", one, 2, torch.relu),
-        ("relu_", one, 2, torch.relu_),
-        ("sigmoid", one, 2, torch.sigmoid),
-        ("exp", one, 2, torch.exp),
-        ("gelu", one, 2, F.gelu),
-        ("silu", one, 2, F.silu),
-        ("hardswish", one, 2, F.hardswish),
-        ("relu6", one, 2, F.relu6),
-        ("add", two, 3, torch.add),
-        ("add_", two, 3, lambda x, y: x.add_(y)),
-        ("mul by a number", one, 2, lambda x: x * 0.5),
-        ("mul by a channel's", [shape, row], 2, torch.mul),
-        ("addcmul", three, 4, torch.addcmul),
-        # A comparison writes a byte an element, which the selection reads.
-        (
-            "where",
-            two,
-            5 + 2 / dtype.itemsize,
-            lambda x, y: torch.where(x > y, x, y),
-        ),
-        ("lerp_", two, 3, lambda x, y: x.lerp_(y, 0.1)),
+    for name, shapes, reads, function in (
+        ("relu", one, 1, torch.relu),
+        ("relu_", one, 1, torch.relu_),
+        ("sigmoid", one, 1, torch.sigmoid),
+        ("exp", one, 1, torch.exp),
+        ("gelu", one, 1, F.gelu),
+        ("silu", one, 1, F.silu),
+        ("hardswish", one, 1, F.hardswish),
+        ("relu6", one, 1, F.relu6),
+        ("add", two, 2, torch.add),
+        ("add_", two, 2, lambda x, y: x.add_(y)),
+        ("mul by a number", one, 1, lambda x: x * 0.5),
+        ("mul by a channel's", [shape, row], 1, torch.mul),
+        ("addcmul", three, 3, torch.addcmul),
+        ("where", two, 4, lambda x, y: torch.where(x > y, x, y)),
+        ("lerp_", two, 2, lambda x, y: x.lerp_(y, 0.1)),
         (
             "threshold_backward",
             two,
-            3,
+            2,
             lambda x, y: torch.ops.aten.threshold_backward(x, y, 0),
         ),
-        ("dropout", one, 2, lambda x: F.dropout(x, 0.5)),
+        ("dropout", one, 1, lambda x: F.dropout(x, 0.5)),
     ):
         for layout in ("contiguous", "channels_last"):
             if layout == "channels_last" and name not in ("add", "mul by a channel's"):
                 continue
+            # A comparison writes a byte an element, which the selection reads.
+            mask = count / dtype.itemsize if name == "where" else 0
+            moved = reads * count + mask, count + mask
             title = f"{name} {layout}"
-            yield simple(
-                "pointwise", title, shapes, moved * count, function, dtype, layout
-            )
+            yield simple("pointwise", title, shapes, *moved, function, dtype, layout)
     # Rows that are no whole vectors: of an image, or of channels.
     for channels, side, layout in ((2048, 7, "contiguous"), (24, 56, "channels_last")):
         image = (max(1, 64 // scale), channels, side, side)
@@ -226,7 +223,8 @@ def pointwise(dtype: torch.dtype, scale: int) -> Iterator[Case]:
             "pointwise",
             f"mul by a channel's {channels}x{side}x{side} {layout}",
             [image, (*image[:2], 1, 1)],
-            2 * size_of(image),
+            size_of(image),
+            size_of(image),
             torch.mul,
             dtype,
             layout,
@@ -235,7 +233,8 @@ def pointwise(dtype: torch.dtype, scale: int) -> Iterator[Case]:
         "pointwise",
         "add of a transposed matrix",
         [(4096 // scale, 4096 // scale)] * 2,
-        3 * (4096 // scale) ** 2,
+        2 * (4096 // scale) ** 2,
+        (4096 // scale) ** 2,
         lambda x, y: x + y.t(),
         dtype,
     )
@@ -264,14 +263,16 @@ def reductions(dtype: torch.dtype, scale: int) -> Iterator[Case]:
         ("norm", (side, side), torch.linalg.vector_norm),
         ("cumsum of rows", (side, side), lambda x: x.cumsum(1)),
     ):
-        count = size_of(shape) * (2 if "cumsum" in name else 1)
-        yield simple("reduction", name, [shape], count, function, dtype)
+        count = size_of(shape)
+        results = count if "cumsum" in name else 0
+        yield simple("reduction", name, [shape], count, results, function, dtype)
     shape = (max(1, 16 // scale), 64, 112, 112)
     yield simple(
         "reduction",
         "sum over all but channels, channels_last",
         [shape],
         size_of(shape),
+        0,
         lambda x: x.sum((0, 2, 3)),
         dtype,
         "channels_last",
@@ -284,32 +285,51 @@ def copies(dtype: torch.dtype, scale: int) -> Iterator[Case]:
     count = size_of(shape)
     matrix = (side, side)
     channels_last = torch.channels_last
-    for name, shapes, moved, function in (
-        ("copy_", [shape] * 2, 2 * count, lambda x, y: x.copy_(y)),
-        ("clone", [shape], 2 * count, torch.clone),
-        ("fill_", [shape], count, lambda x: x.fill_(1.0)),
-        ("zero_", [shape], count, torch.zero_),
-        ("transposed", [matrix], 2 * side**2, lambda x: x.t().contiguous()),
+    for name, shapes, read, written, function in (
+        ("copy_", [shape] * 2, count, count, lambda x, y: x.copy_(y)),
+        ("clone", [shape], count, count, torch.clone),
+        ("fill_", [shape], 0, count, lambda x: x.fill_(1.0)),
+        ("zero_", [shape], 0, count, torch.zero_),
+        ("transposed", [matrix], side**2, side**2, lambda x: x.t().contiguous()),
         (
             "to channels_last",
             [shape],
-            2 * count,
+            count,
+            count,
             lambda x: x.contiguous(memory_format=channels_last),
         ),
-        ("permuted 0213", [shape], 2 * count, lambda x: x.permute(0, 2, 1, 3).clone()),
-        ("every second", [matrix], side**2, lambda x: x[:, ::2].contiguous()),
-        ("cat", [shape] * 2, 4 * count, lambda x, y: torch.cat((x, y), 1)),
-        ("expanded", [(1, side)], side**2, lambda x: x.expand(side, side).contiguous()),
+        (
+            "permuted 0213",
+            [shape],
+            count,
+            count,
+            lambda x: x.permute(0, 2, 1, 3).clone(),
+        ),
+        (
+            "every second",
+            [matrix],
+            side**2 / 2,
+            side**2 / 2,
+            lambda x: x[:, ::2].contiguous(),
+        ),
+        ("cat", [shape] * 2, 2 * count, 2 * count, lambda x, y: torch.cat((x, y), 1)),
+        (
+            "expanded",
+            [(1, side)],
+            0,
+            side**2,
+            lambda x: x.expand(side, side).contiguous(),
+        ),
     ):
-        yield simple("copy", name, shapes, moved, function, dtype)
+        yield simple("copy", name, shapes, read, written, function, dtype)
 
     def index_select(device: str) -> Run:
         values = random(matrix, device, dtype)
         rows = torch.arange(side).flip(0).to(device)
         return lambda: values.index_select(0, rows)
 
-    moved = 2 * side**2 * dtype.itemsize
-    yield Case("copy", "index_select of rows", index_select, moved=moved)
+    size = side**2 * dtype.itemsize
+    yield Case("copy", "index_select of rows", index_select, read=size, written=size)
 
 
 def casts(dtype: torch.dtype, scale: int) -> Iterator[Case]:
@@ -325,8 +345,8 @@ def casts(dtype: torch.dtype, scale: int) -> Iterator[Case]:
             return lambda: values.to(target)
 
         name = f"{source} -> {target}".replace("torch.", "")
-        moved = count * (source.itemsize + target.itemsize)
-        yield Case("cast", name, make, moved=moved)
+        read, written = count * source.itemsize, count * target.itemsize
+        yield Case("cast", name, make, read=read, written=written)
 
 
 def shuffles(dtype: torch.dtype, scale: int) -> Iterator[Case]:
@@ -336,12 +356,13 @@ def shuffles(dtype: torch.dtype, scale: int) -> Iterator[Case]:
             size = 448 // factor
             shape = (batch, 16 * factor**2 // 4, size, size)
             large = (batch, 4, size * factor, size * factor)
-            moved = 2 * size_of(shape)
+            count = size_of(shape)
             yield simple(
                 "pixel_shuffle",
                 f"pixel_shuffle {factor} {layout}",
                 [shape],
-                moved,
+                count,
+                count,
                 lambda x, factor=factor: F.pixel_shuffle(x, factor),
                 dtype,
                 layout,
@@ -350,7 +371,8 @@ def shuffles(dtype: torch.dtype, scale: int) -> Iterator[Case]:
                 "pixel_shuffle",
                 f"pixel_unshuffle {factor} {layout}",
                 [large],
-                2 * size_of(large),
+                count,
+                count,
                 lambda x, factor=factor: F.pixel_unshuffle(x, factor),
                 dtype,
                 layout,

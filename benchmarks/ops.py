@@ -10,10 +10,11 @@ GFLOP/s count the operations of the definition, so an algorithm that needs
 fewer can pass the peak; GB/s count every operand once, so what stays in caches
 can pass the bandwidth. "of roof" is that rate over the device's own: the FMA peak
 that roofs.py finds, or the bandwidth of copy_ on 256 MiB in the same turns, whichever
-the op meets first; memory's speed changes within a run. A ratio is above 1 where
-the device is faster than the last of --devices. "from cache" is the time a byte takes
-on an eighth of the data over what it takes on the whole: near 1, an op does not wait
-for memory.
+the op meets first; memory's speed changes within a run. "of mix", of what memory
+bounds, is that over the rate of a plain kernel that reads and writes as many bytes to
+one as the op. A ratio is above 1 where the device is faster than the last of --devices.
+"from cache" is the time a byte takes on an eighth of the data over what it takes on the
+whole: near 1, an op does not wait for memory.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from models import NETWORKS
 from rich.console import Console
 from rich.table import Table
 from roofs import Roof, roofs_of
+from streams import moving
 
 MEMORY_FAMILIES = {
     "pooling": memory_cases.pooling,
@@ -59,16 +61,18 @@ class Result:
     name: str
     uses: str
     flops: float
-    moved: float
+    read: float
+    written: float
     seconds: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     of_roof: dict[str, float] = field(default_factory=dict)
+    of_mix: dict[str, float] = field(default_factory=dict)
     from_cache: dict[str, float] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
     def rate(self, device: str) -> float:
         """GFLOP/s of dense ops, GB/s of others."""
-        return (self.flops or self.moved) / self.seconds[device] / 1e9
+        return (self.flops or self.read + self.written) / self.seconds[device] / 1e9
 
     @property
     def worst_ratio(self) -> float:
@@ -161,9 +165,12 @@ def copying(device: str) -> Callable[[], object]:
 def measure_case(
     case: Case, options: argparse.Namespace, roofs: dict[str, Roof], progress
 ) -> Result:
-    result = Result(case.family, case.name, case.uses, case.flops, case.moved)
+    result = Result(
+        case.family, case.name, case.uses, case.flops, case.read, case.written
+    )
     functions = {}
     places = {}
+    mixes = {}
     for device in options.devices:
         progress(device)
         try:
@@ -175,6 +182,9 @@ def measure_case(
             result.errors[device] = str(error).splitlines()[0]
             continue
         functions[f"copy on {device}"] = copying(device)
+        if not case.is_dense and torch.device(device).type == "opencl":
+            move, mixes[device] = moving(device, case)
+            functions[f"bytes on {device}"] = move
         if case.eighth is not None:
             functions[f"an eighth on {device}"] = case.eighth.make(device)
         places |= {name: device for name in functions if name not in places}
@@ -191,13 +201,21 @@ def measure_case(
                     times[f"an eighth on {device}"], times[device], strict=True
                 )
             )
-        peak = roofs[device].flops
-        if peak or not case.flops:
+        if roofs[device].flops or not case.flops:
             result.of_roof[device] = statistics.median(
-                Roof(peak, 2 * _COPY_BYTES / copied).floor(case.flops, case.moved)
+                Roof(roofs[device].flops, 2 * _COPY_BYTES / copied).floor(
+                    case.flops, case.moved
+                )
                 / seconds
                 for seconds, copied in zip(
                     times[device], times[f"copy on {device}"], strict=True
+                )
+            )
+        if device in mixes:
+            result.of_mix[device] = statistics.median(
+                moved / mixes[device] * case.moved / seconds
+                for seconds, moved in zip(
+                    times[device], times[f"bytes on {device}"], strict=True
                 )
             )
         if device != reference and reference in times:
@@ -215,6 +233,7 @@ def short(value: float) -> str:
 
 def table_of(results: list[Result], devices: list[str], unit: str) -> Table:
     reference = devices[-1]
+    has_mixes = any(result.of_mix for result in results)
     has_eighths = any(result.from_cache for result in results)
     table = Table()
     table.add_column("family")
@@ -225,6 +244,8 @@ def table_of(results: list[Result], devices: list[str], unit: str) -> Table:
         table.add_column(f"{device}\nms", justify="right")
         table.add_column(unit, justify="right")
         table.add_column("of\nroof", justify="right")
+        if has_mixes:
+            table.add_column("of\nmix", justify="right")
         if has_eighths:
             table.add_column("from\ncache", justify="right")
         if device != reference:
@@ -241,6 +262,9 @@ def table_of(results: list[Result], devices: list[str], unit: str) -> Table:
                 cells.append("" if share is None else f"{share:.0%}")
             else:
                 cells += ["failed", "", ""]
+            if has_mixes:
+                share = result.of_mix.get(device)
+                cells.append("" if share is None else f"{share:.0%}")
             if has_eighths:
                 share = result.from_cache.get(device)
                 cells.append("" if share is None else f"{share:.2f}")

@@ -8,13 +8,13 @@ import torch
 from case import Case, Run
 from models import build_shapes
 
-# Tensors of the parameters' size that a step reads or writes.
+# Tensors of the parameters' size that a step reads, and that it writes.
 _OPTIMIZERS = {
-    "SGD": (3, torch.optim.SGD, {"lr": 0.01}),
-    "SGD momentum": (5, torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}),
-    "Adam": (7, torch.optim.Adam, {"lr": 1e-4}),
-    "AdamW": (7, torch.optim.AdamW, {"lr": 1e-4}),
-    "AdamW fused": (7, torch.optim.AdamW, {"lr": 1e-4, "fused": True}),
+    "SGD": (2, 1, torch.optim.SGD, {"lr": 0.01}),
+    "SGD momentum": (3, 2, torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}),
+    "Adam": (4, 3, torch.optim.Adam, {"lr": 1e-4}),
+    "AdamW": (4, 3, torch.optim.AdamW, {"lr": 1e-4}),
+    "AdamW fused": (4, 3, torch.optim.AdamW, {"lr": 1e-4, "fused": True}),
 }
 
 
@@ -22,7 +22,7 @@ def optimizers(dtype: torch.dtype, models: list[str]) -> Iterator[Case]:
     for model in models:
         shapes = [tuple(p.shape) for p in build_shapes(model).parameters()]
         count = sum(torch.Size(shape).numel() for shape in shapes)
-        for name, (tensors, kind, options) in _OPTIMIZERS.items():
+        for name, (reads, writes, kind, options) in _OPTIMIZERS.items():
 
             def make(device: str, shapes=shapes, kind=kind, options=options) -> Run:
                 values = [
@@ -42,5 +42,6 @@ def optimizers(dtype: torch.dtype, models: list[str]) -> Iterator[Case]:
                 return run
 
             title = f"{name}, {model}, {count / 1e6:.1f} M in {len(shapes)}"
-            moved = tensors * count * dtype.itemsize
-            yield Case("optimizer", title, make, moved=moved)
+            size = count * dtype.itemsize
+            moved = {"read": reads * size, "written": writes * size}
+            yield Case("optimizer", title, make, **moved)
