@@ -11,18 +11,27 @@ tests elsewhere with `gpu_class`.
                                     these; "cpu" stands for torch's own CPU device
     TORCH_OPENCL_TEST_SEED=7        seed of this run, printed at its start
     --full                          everything, not a slice chosen by the seed
+Of the cases of a kernel test an ordinary run takes some, so that a run without
+compiled programs on disk is short: one in a few of many, all of few. A test
+elsewhere can ask for the same, and a kernel test for another share, by the mark
+`sampled`.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
+import random
 import zlib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 _KERNEL_TESTS = Path(__file__).parent / "ops"
+_SHARE_OF_KERNEL_TESTS = 6
+_LEAST_CASES = 2
 _TIMEOUT_SECONDS = 180
 _NO_DEVICE = (
     "no OpenCL device to test on: `python -m torch_opencl.diagnose` says what is "
@@ -42,6 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu_class: also run with the kernels for GPUs")
     config.addinivalue_line("markers", "slow: minutes or gigabytes; runs with --full")
+    config.addinivalue_line(
+        "markers", "sampled(n): one case in n of a device's; all with --full"
+    )
     faulthandler.enable()
     # These are read when the extension loads, so they stand before any import
     # of torch; worker processes inherit them.
@@ -109,16 +121,43 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
+def _kept(item: pytest.Item, cases: int) -> int:
+    """How many of the cases of a test on a device a run takes."""
+    if sampled := item.get_closest_marker("sampled"):
+        return math.ceil(cases / sampled.args[0])
+    if item.get_closest_marker("gpu_class"):
+        return max(math.ceil(cases / _SHARE_OF_KERNEL_TESTS), _LEAST_CASES)
+    return cases
+
+
+def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    cases = defaultdict(list)
+    for item in items:
+        if parameters := getattr(item, "callspec", None):
+            test, _, _ = item.nodeid.partition("[")
+            cases[test, parameters.params.get("device")].append(item)
+    left_out = set()
+    for (test, device), of_test in cases.items():
+        random.Random(f"{run_seed()} {test} {device}").shuffle(of_test)
+        left_out.update(of_test[_kept(of_test[0], len(of_test)) :])
+    return left_out
+
+
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    selected, deselected = [], []
     for item in items:
         if _KERNEL_TESTS in item.path.parents:
             item.add_marker("gpu_class")
+    selected, deselected = [], []
+    left_out = set() if config.getoption("full") else _left_out(items)
+    for item in items:
         if item.get_closest_marker("slow") and not config.getoption("full"):
             item.add_marker(pytest.mark.skip(reason="slow: runs with --full"))
-        if config.getoption("gpu_class") and not item.get_closest_marker("gpu_class"):
+        is_wanted = item.get_closest_marker("gpu_class") or not config.getoption(
+            "gpu_class"
+        )
+        if not is_wanted or item in left_out:
             deselected.append(item)
         else:
             selected.append(item)

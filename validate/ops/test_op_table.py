@@ -1,8 +1,8 @@
 """Ops on torch's own samples, against the CPU: every op of the op tables, and
 those with a kernel of their own that samples can judge.
 
-An ordinary run takes every op in float32, forward and gradient. The run's seed
-picks the rest: a few samples an op, one other dtype, and which ops also get
+An ordinary run takes every op forward in float32. The run's seed picks the rest: a
+few samples an op, one other dtype, and which ops also get gradients,
 non-contiguous inputs, out= and in place. --full takes everything.
 """
 
@@ -32,8 +32,12 @@ _SAMPLES = 5
 
 # A pass over one op compiles its kernels anew, which is what takes the time: an
 # ordinary run passes over one in this many, beyond float32.
-_SHARE = 4
+_SHARE = 8
+_SHARE_OF_GRADIENTS = 3
 _SHARE_OF_GPU_CLASS = 8
+
+# By the shares above.
+pytestmark = pytest.mark.sampled(1)
 
 # Kernels of their own; files named after a family have what samples do not know.
 _KERNELS = (
@@ -108,7 +112,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ]
         metafunc.parametrize(("op", "dtype"), cases)
     else:
-        share = _SHARE_OF_GPU_CLASS if config.getoption("gpu_class") else 1
+        share = _SHARE_OF_GRADIENTS if test == "test_gradient" else 1
+        if config.getoption("gpu_class"):
+            share = _SHARE_OF_GPU_CLASS
         cases = [
             pytest.param(op, id=name)
             for name, op in _ops().items()

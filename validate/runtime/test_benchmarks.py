@@ -11,8 +11,8 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 COMMANDS = {
-    "cold_start": "--model squeezenet1_1 --devices {device}",
-    "depthwise": "--devices {device} cpu",
+    "cold_start": "--model alexnet --devices {device}",
+    "depthwise": "--batch 1 --shape 32 28 1 --shape 96 28 2 --devices {device} cpu",
     "local_conv": "--devices {device} cpu",
     "networks": "--models mobilenet_v2 --memory-format both --devices {device} cpu",
     "ops": "--family softmax --filter cross --devices {device} cpu",
@@ -28,6 +28,7 @@ def test_every_command_line_tool_is_run():
     assert tools - {"plain_opencl"} == set(COMMANDS)  # which others run
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_benchmark(device, name, tmp_path):
     numbers = tmp_path / "numbers.json"
