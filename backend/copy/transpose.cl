@@ -45,9 +45,15 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_transposed(
           a[i] = CONCAT(load_lanes_, DTYPE)(x + ((row + i) * x_pitch + column));
         }
         transpose(a);
+        global out_t *corner = y + (column * y_pitch + row);
+        if (is_streamed(corner, y_pitch)) {
 #pragma unroll
-        for (int i = 0; i < LANES; ++i)
-          stream_lanes(y, (column + i) * y_pitch + row, 1, LANES, a[i]);
+          for (int i = 0; i < LANES; ++i) stream_aligned_lanes(corner + i * y_pitch, a[i]);
+        } else {
+#pragma unroll
+          for (int i = 0; i < LANES; ++i)
+            CONCAT(store_lanes_, OUT_DTYPE)(corner + i * y_pitch, a[i]);
+        }
         continue;
       }
       for (int j = column; j < min(column + LANES, end_column); ++j)

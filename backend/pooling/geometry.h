@@ -293,10 +293,15 @@ void launch_pool(const aten::KernelSource& source,
                        window.dilation[2] == 1 && (taps == 2 || taps == 3);
   // Indices are twice as large as the maxima beside them, and read much later.
   // Bands whose channels are no whole vectors write some of them twice.
+  // Gathered gradients of maxima fill lines of four pixels in turns, which past
+  // the caches takes twice the time of plain stores without AVX-512.
   const at::ScalarType type = tensors.image.scalar_type();
+  const bool gathers_maxima =
+      tensors.work == PoolWork::kBand && tensors.indices.defined();
   const bool streams =
       tensors.writes_image
           ? (type == at::kFloat || type == at::kDouble) &&
+                (!gathers_maxima || device.info().has_wide_registers) &&
                 (tensors.work == PoolWork::kTiles ||
                  written.sizes[1] % block == 0) &&
                 exceeds_caches(device, tensors.image.nbytes())
