@@ -77,6 +77,13 @@ bool is_3x3_spread(const ConvolutionProblem& p, const Sum& s) {
 
 void run_3x3(const Sum& s, const char* kernel) {
   const int64_t rows = (rows_at_once(s.out.size(4)) + 1) / 2 * 2;
+  // Where all that is read and written passes through the caches. The last
+  // vector of a row that ends within a line overlaps its neighbour's, which
+  // would be read back: 13 times as slow.
+  const bool streams = s.out.size(4) % kLanes == 0 &&
+                       is_streamed(aten::device_of(s.out),
+                                   s.out.scalar_type(),
+                                   s.source.numel() + s.out.numel());
   launch_sum(
       s,
       sources::depthwise_3x3,
@@ -85,9 +92,7 @@ void run_3x3(const Sum& s, const char* kernel) {
        {"LANES", kLanes},
        {"STRIDE", s.down[0]},
        {"PREFETCH", s.source.nbytes() >= kFarBytes},
-       {"STREAM",
-        is_streamed(
-            aten::device_of(s.out), s.out.scalar_type(), s.out.numel())}},
+       {"STREAM", streams}},
       range(ceil_div(s.out.size(3), rows), s.out.size(0) * s.out.size(1), 1, 1),
       rows,
       static_cast<int32_t>(s.sharing),

@@ -73,9 +73,9 @@ void depthwise_3x3(DEPTHWISE_3X3_PARAMETERS) {
     lanes_t lower = base;                                                           \
     sum_strips(&upper, &lower, in, factors, first, source_size.s0, source_stride.s2, \
                at, is_left, is_right);                                              \
-    CONCAT(store_lanes_, DTYPE)(target + oh * out_stride.s2 + (at), upper);         \
+    stream_whole_lanes(target + oh * out_stride.s2 + (at), upper);                  \
     if (has_lower)                                                                  \
-      CONCAT(store_lanes_, DTYPE)(target + (oh + 1) * out_stride.s2 + (at), lower); \
+      stream_whole_lanes(target + (oh + 1) * out_stride.s2 + (at), lower);          \
   }
       FOR_EACH_STRIP(out_size.s1, OUTPUT_STRIP)
     }

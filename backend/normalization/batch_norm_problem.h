@@ -223,9 +223,14 @@ class Problem {
   static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
   int lanes() const { return cpu_ ? kLanes : 1; }
   int64_t units() const { return aten::device_of(input_).info().compute_units; }
+  // Where all that is read and written passes through the caches, the next op
+  // finds little of the result there. Runs of whole lines: the others' ends
+  // would share lines with plain stores.
   bool streams() const {
-    return is_streamed(
-        aten::device_of(input_), input_.scalar_type(), input_.numel());
+    const int64_t run = across_ ? channels() : rows_.inner_size();
+    return run % kLanes == 0 && is_streamed(aten::device_of(input_),
+                                            input_.scalar_type(),
+                                            input_.numel() * rows_.tensors());
   }
   int64_t parts() const { return ceil_div(channels(), kChannelsOfLine); }
 

@@ -299,12 +299,13 @@ def test_depthwise_rows(device, size, stride, multiplier, dtype):
     check(function, [x, weight, torch.randn(len(weight))], device, dtype)
 
 
-# Larger than caches: fetched ahead.
+# Larger than caches: fetched ahead, and whole lines written past them.
+@pytest.mark.parametrize("width", [100, 112])
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_depthwise_of_large_images(device, stride, layout):
+def test_depthwise_of_large_images(device, stride, layout, width):
     function = _convolution(F.conv2d, stride=stride, padding=1, groups=80)
-    x = layout(torch.randn(6, 80, 96, 100))
+    x = layout(torch.randn(6, 80, 96, width))
     check(function, [x, torch.randn(80, 1, 3, 3)], device)
 
 

@@ -50,6 +50,15 @@ def test_batch_norm(device, size, layout, training):
     )
 
 
+# Past the caches on CPUs: the gradient, 12 MiB by three tensors, and all of 16 MiB.
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("size", [(2, 96, 128, 130), (1, 5, 1024, 832)])
+def test_batch_norm_of_large_results(device, size, layout, training):
+    x = layout(torch.randn(size) * 2 + 1)
+    check(_batch_norm(training), [x, *_params(size[1])], device)
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
 @pytest.mark.parametrize("channels", [21, 32])
