@@ -55,8 +55,9 @@ using at::IntArrayRef;
 using at::Tensor;
 
 constexpr int kWorkGroup = 64;
-constexpr int kMostColumns = 1024;  // MOST_COLUMNS of upsample_rows.cl
-constexpr int64_t kItems = 512;     // of upsample_rows.cl, about
+// MOST_COLUMNS of upsample_rows.cl and MOST_READERS of upsample_pixels.cl.
+constexpr int kMostColumns = 1024;
+constexpr int64_t kItems = 512;  // of upsample_rows.cl, about
 
 // MODE of upsample.cl.
 enum class Mode { kNearest, kNearestExact, kLinear, kCubic };
@@ -109,9 +110,15 @@ bool goes_by_rows(const Geometry<Scale>& geometry, const Tensor& written) {
          std::max(geometry.large[2], geometry.small[2]) <= kMostColumns;
 }
 
-bool goes_by_pixels(const Tensor& large, const Tensor& small) {
-  return aten::device_of(large).is_cpu() && large.is_floating_point() &&
-         large.stride(1) == 1 && small.stride(1) == 1 && large.size(1) > 1;
+template <class Scale>
+bool goes_by_pixels(const Geometry<Scale>& geometry,
+                    const Tensor& written,
+                    bool writes_large) {
+  return aten::device_of(written).is_cpu() && written.is_floating_point() &&
+         geometry.large_strides[1] == 1 && geometry.small_strides[1] == 1 &&
+         geometry.channels > 1 &&
+         (writes_large ||
+          std::max(geometry.large[1], geometry.large[2]) <= kMostColumns);
 }
 
 template <class Scale>
@@ -166,18 +173,19 @@ void launch_upsample(Mode mode,
            arg(writes_large ? small : large));
     return;
   }
-  if (writes_large && goes_by_pixels(large, small)) {
-    launch(written,
-           sources::upsample_pixels,
-           "upsample_forward_pixels",
-           {{"DTYPE", dtype_of(written)},
-            {"MODE", static_cast<int>(mode)},
-            {"ALIGN_CORNERS", rest.align_corners},
-            {"LANES", 16}},
-           range(plane, batches, 1, 1),
-           geometry,
-           arg(large),
-           arg(small));
+  if (goes_by_pixels(geometry, written, writes_large)) {
+    launch(
+        written,
+        sources::upsample_pixels,
+        writes_large ? "upsample_forward_pixels" : "upsample_backward_pixels",
+        {{"DTYPE", dtype_of(written)},
+         {"MODE", static_cast<int>(mode)},
+         {"ALIGN_CORNERS", rest.align_corners},
+         {"LANES", 16}},
+        range(plane, batches, 1, 1),
+        geometry,
+        arg(written),
+        arg(writes_large ? small : large));
     return;
   }
   const NDRange work =
@@ -199,15 +207,29 @@ void launch_upsample(Mode mode,
          arg(writes_large ? small : large));
 }
 
+// What is read, in a layout that kernels for CPUs walk beside that of
+// `written`: rows or pixels of both.
+Tensor to_layout_of(const Tensor& written, const Tensor& read) {
+  const bool has_rows = written.stride(-1) == 1 && read.stride(-1) == 1;
+  const bool has_pixels = written.stride(1) == 1 && read.stride(1) == 1;
+  if (has_rows || has_pixels || !aten::device_of(written).is_cpu()) {
+    return read;
+  }
+  // copy: several elements are made of each
+  return read.contiguous(written.suggest_memory_format());
+}
+
 void resample(Mode mode,
               const Rest& rest,
-              const Tensor& large,
-              const Tensor& small,
+              const Tensor& read,
+              const Tensor& written,
               bool writes_large) {
-  const Tensor& written = writes_large ? large : small;
   if (written.scalar_type() != at::kByte || !writes_large) {
     check_floating("upsample", written);
   }
+  const Tensor source = to_layout_of(written, read);
+  const Tensor& large = writes_large ? written : source;
+  const Tensor& small = writes_large ? source : written;
   const bool is_nearest = mode == Mode::kNearest || mode == Mode::kNearestExact;
   if (written.scalar_type() == at::kDouble && !is_nearest) {
     launch_upsample<double>(mode, rest, large, small, writes_large);
@@ -222,7 +244,7 @@ struct Forward : Meta {
   void impl(const Tensor& self, IntArrayRef, const T&... arguments) {
     const Rest rest = rest_of(arguments...);
     if (rest.result.numel() > 0) {
-      resample(kMode, rest, rest.result, self, true);
+      resample(kMode, rest, self, rest.result, true);
     }
   }
 };

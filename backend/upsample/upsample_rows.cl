@@ -95,9 +95,22 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void upsample_backward_row
         for (int x = 0; x < g->large[2]; ++x) line[x] += by * LOAD(in, x);
       }
     }
+#if TAPS == 1
+    // Readers follow each other.
+    if (MODE == NEAREST && g->large[2] == 2 * g->small[2]) {
+      for (int x = 0; x < g->small[2]; ++x) sums[x] = line[2 * x] + line[2 * x + 1];
+    } else {
+      for (int x = 0, next = 0; x < g->small[2]; ++x) {
+        real_t sum = 0;
+        for (; next < g->large[2] && position[0][next] == x; ++next) sum += line[next];
+        sums[x] = sum;
+      }
+    }
+#else
     for (int x = 0; x < g->small[2]; ++x) sums[x] = 0;
     for (int x = 0; x < g->large[2]; ++x)
       for (int k = 0; k < TAPS; ++k) sums[position[k][x]] += weight[k][x] * line[x];
+#endif
     for (int x = 0; x < g->small[2]; ++x) STORE(result, x, RESULT(sums[x]));
   }
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from against_cpu import FLOATS, LAYOUTS, check, contiguous, strided
+from against_cpu import FLOATS, LAYOUTS, channels_last, check, contiguous, strided
 from torch.nn.functional import interpolate
 
 _MODES = {
@@ -49,6 +49,30 @@ def test_scale_factors(device, factor, recompute):
 def test_layouts(device, mode, layout):
     x = layout(torch.randn(2, 67, 5, 6))
     check(lambda x: interpolate(x, (11, 7), mode=mode), [x], device)
+
+
+# Channels: fewer than a vector, a whole number of vectors, four at once and others.
+@pytest.mark.parametrize("size", [(10, 12), (23, 7), (1, 1), (3, 60)])
+@pytest.mark.parametrize("channels", [2, 16, 67, 149])
+@pytest.mark.parametrize("mode", _MODES[2])
+def test_pixels(device, mode, channels, size):
+    x = channels_last(torch.randn(2, channels, 5, 6))
+    check(lambda x: interpolate(x, size, mode=mode), [x], device)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "trilinear"])
+def test_pixels_of_volumes(device, mode):
+    x = torch.randn(2, 19, 3, 4, 5).contiguous(memory_format=torch.channels_last_3d)
+    for size in [(5, 4, 9), (2, 8, 3)]:
+        check(lambda x: interpolate(x, size, mode=mode), [x], device)  # noqa: B023
+
+
+# A factor whose result has twice the size, but not by that factor.
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_nearly_twice(device, mode, layout):
+    x = layout(torch.randn(2, 3, 3, 3))
+    check(lambda x: interpolate(x, scale_factor=2.3, mode=mode), [x], device)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
