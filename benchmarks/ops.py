@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 
 import dense_cases
+import image_cases
 import measure
 import memory_cases
 import optimizer_cases
@@ -48,6 +49,7 @@ MEMORY_FAMILIES = {
     "copy": memory_cases.copies,
     "cast": memory_cases.casts,
     "pixel_shuffle": memory_cases.shuffles,
+    "image": image_cases.images,
 }
 DENSE_FAMILIES = ("gemm", "convolution", "depthwise")
 # Past the last caches: two of 32 MiB would keep the source of a copy of 64.

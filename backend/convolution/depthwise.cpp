@@ -106,10 +106,12 @@ bool is_in_strips(const ConvolutionProblem& p, const Sum& s) {
   return aten::device_of(s.out).is_cpu() && is_channels_last(s.source, s.out) &&
          s.out.size(1) >= kLanes && s.sources == 1 && s.sharing == 1 &&
          p.kernel[1] == side && (side == 3 || side == 5 || side == 7) &&
-         p.dilation == Spatial{1, 1, 1} &&
+         p.dilation[1] == p.dilation[2] &&
+         (p.dilation[1] == 1 || (p.dilation[1] == 2 && side == 3)) &&
          ((s.up == Vector2{1, 1} &&
            (s.down == Vector2{1, 1} || s.down == Vector2{2, 2})) ||
-          (s.up == Vector2{2, 2} && s.down == Vector2{1, 1}));
+          (s.up == Vector2{2, 2} && s.down == Vector2{1, 1} &&
+           p.dilation[1] == 1));
 }
 
 void run_strips(const ConvolutionProblem& p, const Sum& s) {
@@ -139,6 +141,7 @@ void run_strips(const ConvolutionProblem& p, const Sum& s) {
               {"LANES", kLanes},
               {"KERNEL", p.kernel[2]},
               {"STRIDE", s.down[0]},
+              {"DILATION", p.dilation[1]},
               {"UP", s.up[0]},
               {"ROWS", rows},
               {"PHASE_H", s.padding[0] & (s.up[0] - 1)},

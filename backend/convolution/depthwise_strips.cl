@@ -15,6 +15,9 @@
 #ifndef ROWS
 #define ROWS 4  // of outputs that share what they read, a multiple of UP
 #endif
+#ifndef DILATION
+#define DILATION 1  // or 2, with a KERNEL of 3 and an UP of 1
+#endif
 #ifndef PHASE_H
 #define PHASE_H PHASE  // of rows; PHASE is that of columns
 #endif
@@ -28,7 +31,11 @@
 #define UNROLL_ROWS _Pragma("unroll 1")
 #endif
 // Pixels or rows of the source under `outputs` neighbours.
-#define WINDOW(outputs, phase) ((((outputs) - 1) * STRIDE + (phase) + KERNEL - 1) / UP + 1)
+#define WINDOW(outputs, phase) \
+  ((((outputs) - 1) * STRIDE + (phase) + (KERNEL - 1) * DILATION) / UP + 1)
+// The tap that is `distance` into the window, if there is one.
+#define HAS_TAP(distance) \
+  ((distance) >= 0 && (distance) % DILATION == 0 && (distance) / DILATION < KERNEL)
 
 #define LOAD_LANES(p) CONCAT(load_lanes_, DTYPE)(p)
 #define STORE_LANES(p, value) CONCAT(store_lanes_, DTYPE)(p, value)
@@ -45,14 +52,14 @@ static inline __attribute__((always_inline)) void add_row(
     const lanes_t value = LOAD_LANES(row + column * pixel_stride);
 #pragma unroll
     for (int q = 0; q < ROWS; ++q) {
-      const int kh = r * UP - q * STRIDE - PHASE_H;
-      if (kh < 0 || kh >= KERNEL) continue;
+      const int down = r * UP - q * STRIDE - PHASE_H;
+      if (!HAS_TAP(down)) continue;
 #pragma unroll
       for (int o = 0; o < STRIP; ++o) {
-        const int kw = i * UP - o * STRIDE - PHASE;
-        if (kw >= 0 && kw < KERNEL) {
-          sums[q * STRIP + o] =
-              fma(taps[kh * KERNEL + kw], value, sums[q * STRIP + o]);
+        const int right = i * UP - o * STRIDE - PHASE;
+        if (HAS_TAP(right)) {
+          sums[q * STRIP + o] = fma(taps[down / DILATION * KERNEL + right / DILATION], value,
+                                    sums[q * STRIP + o]);
         }
       }
     }

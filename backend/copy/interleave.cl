@@ -15,8 +15,7 @@
 #define INTERLEAVES 1  // 0: `self` has the turns, `out` the lines
 #endif
 
-// Offsets of vector, or element, j of those that hold elements [i, i + count)
-// of each line.
+// Offsets of vector j of those that hold elements [i, i + count) of each line.
 #define IN_LINES(strides, j, i, count) ((j) * (strides)[0] + (i))
 #define IN_TURNS(strides, j, i, count) ((i) * FACTOR + (j) * (count))
 
@@ -95,8 +94,9 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_interleaved(
   for (int group = first; group < min(first + p->chunk, groups); ++group) {
     const global storage_t *x = POINTER(self) + offset_of(p, p->self_strides, group);
     global out_t *y = POINTER(out) + offset_of(p, p->out_strides, group);
-    int i = 0;
-    for (; i + LANES <= p->sizes[1]; i += LANES) {
+    for (int next = 0; next < p->sizes[1]; next += LANES) {
+      // The last vector overlaps its neighbour.
+      const int i = min(next, p->sizes[1] - LANES);
 #define LOAD_VECTOR(j) CONCAT(load_lanes_, DTYPE)(x + SELF_OFFSET(j, i, LANES))
 #define STORE_VECTOR(j, value) stream_whole_lanes(y + OUT_OFFSET(j, i, LANES), value)
 #if FACTOR == 2
@@ -113,8 +113,5 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_interleaved(
       STORE_VECTOR(3, d);
 #endif
     }
-    for (; i < p->sizes[1]; ++i)
-      for (int j = 0; j < FACTOR; ++j)
-        STORE_OUT(y, OUT_OFFSET(j, i, 1), LOAD(x, SELF_OFFSET(j, i, 1)));
   }
 }

@@ -123,7 +123,9 @@ bool copy_interleaved(at::TensorIteratorBase& iter) {
           {"LANES", kLanes},
           {"FACTOR", walk.size(turns)},
           {"INTERLEAVES", interleaves},
-          {"STREAM", streams(iter)}},
+          // Lines that end within a cache line would be read back where the
+          // last vector overlaps its neighbour.
+          {"STREAM", walk.size(line) % kLanes == 0 && streams(iter)}},
          range((groups + chunk - 1) / chunk, 1),
          walk.problem(turns, line, static_cast<int>(chunk)),
          static_cast<int32_t>(groups),

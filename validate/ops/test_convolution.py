@@ -222,16 +222,22 @@ def test_depthwise_layouts_and_dtypes(device, stride, layout, dtype):
 # Strips of pixels: none whole, one, some; a last vector of channels that overlaps.
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("kernel", [3, 5, 7])
+@pytest.mark.parametrize(("kernel", "dilation"), [(3, 1), (3, 2), (5, 1), (7, 1)])
 @pytest.mark.parametrize(
     ("channels", "size"), [(16, (3, 2)), (21, (8, 9)), (600, (7, 15))]
 )
-def test_depthwise_channels_last(device, channels, size, kernel, stride, dtype):
-    for padding in (kernel // 2, 0):
+def test_depthwise_channels_last(
+    device, channels, size, dilation, kernel, stride, dtype
+):
+    for padding in (kernel // 2 * dilation, 0):
         function = _convolution(
-            F.conv2d, stride=stride, padding=padding, groups=channels
+            F.conv2d,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=channels,
         )
-        image = [side + kernel - 1 - padding for side in size]
+        image = [side + (kernel - 1) * dilation - padding for side in size]
         x = channels_last(torch.randn(2, channels, *image))
         weight = torch.randn(channels, 1, kernel, kernel)
         check(function, [x, weight, torch.randn(channels)], device, dtype)

@@ -222,3 +222,10 @@ def test_large_inputs_in_another_order(device, dtype):
     for result, expected in zip(results, run(*inputs), strict=True):
         torch.testing.assert_close(result.cpu(), expected)
         assert result.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 0.5, -0.5, -1, -2, 1.5])
+def test_powers(device, exponent):
+    x = torch.tensor([0.0, -0.0, 1.5, -2.0, float("inf"), -float("inf"), float("nan")])
+    x = torch.cat([x, torch.randn(41)])
+    check(lambda x: x**exponent, [x], device)
