@@ -1,5 +1,6 @@
 // pixel_shuffle, pixel_unshuffle and channel_shuffle: one copy between two
-// views, which keeps the memory format, or shuffle_pixels.
+// views, which keeps the memory format, or shuffle_pixels or shuffle_channels.
+#include "shuffle_channels.h"
 #include "shuffle_pixels.h"
 
 #include <ATen/core/Tensor.h>
@@ -72,7 +73,7 @@ Tensor channel_shuffle(const Tensor& self, int64_t groups) {
               groups,
               " groups.");
   Tensor out = empty_for(self, self.sizes());
-  if (out.numel() > 0) {
+  if (out.numel() > 0 && !shuffle_channels(self, out, groups)) {
     out.unflatten(1, {channels / groups, groups})
         .copy_(self.unflatten(1, {groups, channels / groups}).transpose(1, 2));
   }

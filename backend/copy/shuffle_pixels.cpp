@@ -1,8 +1,8 @@
 #include "shuffle_pixels.h"
 
 #include "../../cpp/aten/launch.h"
+#include "../common/bits.h"
 #include "../common/kernel_table.h"
-#include "../common/kernel_text.h"
 #include "../common/streamed.h"
 #include "kernel_sources.h"
 
@@ -175,12 +175,8 @@ std::string move_text(const Key& key) {
 runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
   static auto* table = new KernelTable<Key>();
   return table->find(device, key, [&]() -> runtime::Kernel& {
-    const char* types[] = {"uchar", "ushort", "uint", "ulong"};
-    const DType dtypes[] = {
-        DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64};
-    const int log = __builtin_ctz(key.element_size);
-    std::string text = preamble(dtypes[log], false);
-    text += std::string("#define VECTOR ") + types[log];
+    std::string text = preamble(bits_dtype(key.element_size), false);
+    text += std::string("#define VECTOR ") + bits_name(key.element_size);
     for (const auto& [name, value] : {std::pair("FACTOR", key.factor),
                                       std::pair("CHANNELS", key.channels),
                                       std::pair("PIXELS", key.pixels),

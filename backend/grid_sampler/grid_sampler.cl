@@ -6,50 +6,11 @@
 // grid for all channels. The gradient of the image: a work-item owns one plane
 // and walks the grid in order, so nothing is added from two sides.
 
-#include "types.clh"
+#include "grid_sampler.clh"
 
-#define BILINEAR 0
-#define NEAREST 1
-#define BICUBIC 2
-#define ZEROS 0
-#define BORDER 1
-#define REFLECTION 2
-
-#ifndef INTERPOLATION
-#define INTERPOLATION BILINEAR
-#endif
-#ifndef PADDING
-#define PADDING ZEROS
-#endif
-#ifndef ALIGN_CORNERS
-#define ALIGN_CORNERS 0
-#endif
-#ifndef SPATIAL
-#define SPATIAL 2
-#endif
 #ifndef WG_SIZE
 #define WG_SIZE 64
 #endif
-
-#if INTERPOLATION == NEAREST
-#define TAPS 1
-#elif INTERPOLATION == BILINEAR
-#define TAPS 2
-#else
-#define TAPS 4
-#endif
-
-// The host's Geometry; strides of batch, channel, depth, height and width. The
-// grid's last stride is that of x, y and z. Axes count from depth.
-typedef struct {
-  long image_strides[5];
-  long out_strides[5];
-  long grid_strides[5];
-  int images;
-  int channels;
-  int image[3];
-  int out[3];
-} geometry_t;
 
 typedef struct {
   int position[TAPS];  // -1: outside

@@ -7,6 +7,9 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <limits>
+
 namespace torch_opencl::ops {
 namespace {
 
@@ -14,8 +17,18 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 
 constexpr int kWorkGroup = 64;
+int64_t ceil_div(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
 
-// geometry_t of grid_sampler.cl.
+constexpr int kTaps[] = {2, 1, 4};  // bilinear, nearest, bicubic
+// Of kernels for CPUs.
+constexpr int kLanes = 16;
+constexpr int kSlotsOfBlock = 1024;
+constexpr int64_t kItems = 64;         // at least, where channels suffice
+constexpr int64_t kMostChannels = 16;  // of an item
+
+// geometry_t of grid_sampler.clh.
 struct Geometry {
   int64_t image_strides[5];
   int64_t out_strides[5];
@@ -109,6 +122,194 @@ std::vector<int64_t> out_sizes(const Tensor& input, const Tensor& grid) {
   return sizes;
 }
 
+// The stride of dimensions that can be walked as one, or 0.
+int64_t merged_stride(const Tensor& tensor, int64_t first, int64_t last) {
+  int64_t stride = 0;
+  int64_t expected = 0;
+  for (int64_t d = last; d >= first; --d) {
+    if (tensor.size(d) == 1) {
+      continue;
+    }
+    if (tensor.stride(d) == 0 ||
+        (stride != 0 && tensor.stride(d) != expected)) {
+      return 0;
+    }
+    stride = stride == 0 ? tensor.stride(d) : stride;
+    expected = tensor.stride(d) * tensor.size(d);
+  }
+  return stride == 0 ? 1 : stride;
+}
+
+// Kernels for CPUs walk pixels by 32-bit indices.
+bool goes_by_blocks(const Tensor& image, const Tensor& grid) {
+  const int64_t most = std::numeric_limits<int32_t>::max() / 2;
+  int64_t extent = 0;
+  for (int64_t d = 2; d < image.dim(); ++d) {
+    extent += (image.size(d) - 1) * image.stride(d);
+  }
+  return aten::device_of(grid).is_cpu() && extent < most &&
+         image[0][0].numel() < most && grid[0].numel() < most;
+}
+
+bool has_rows(const Tensor& image) {
+  return image.size(-1) == 1 || image.stride(-1) == 1;
+}
+
+bool has_pixels(const Tensor& image) {
+  return image.stride(1) == 1 && image.size(1) >= kLanes;
+}
+
+// copy: of a grid whose pixels cannot be walked as one dimension, small beside
+// what is made of it.
+Tensor grid_of_blocks(const Tensor& grid) {
+  return merged_stride(grid, 1, grid.dim() - 2) != 0
+             ? grid
+             : grid.clone(at::MemoryFormat::Contiguous);
+}
+
+// copy: of a gradient whose pixels do not follow each other.
+Tensor gradient_of_blocks(const Tensor& gradient) {
+  return merged_stride(gradient, 2, gradient.dim() - 1) == 1
+             ? gradient
+             : gradient.clone(at::MemoryFormat::Contiguous);
+}
+
+// Launches a kernel for CPUs, whose last argument is the grid.
+template <int kSpatial, class... Arguments>
+void run_blocks(const runtime::KernelSource& source,
+                const char* kernel,
+                const Options& options,
+                int pixels,
+                const NDRange& work,
+                Geometry geometry,
+                const Tensor& grid,
+                const Arguments&... arguments) {
+  geometry.grid_strides[3] = merged_stride(grid, 1, kSpatial);
+  launch(grid,
+         source,
+         kernel,
+         {{"DTYPE", dtype_of(grid)},
+          {"INTERPOLATION", options.interpolation_mode},
+          {"PADDING", options.padding_mode},
+          {"ALIGN_CORNERS", options.align_corners},
+          {"SPATIAL", kSpatial},
+          {"GROUPS", pixels / kLanes},
+          {"LANES", kLanes}},
+         work,
+         geometry,
+         arguments...,
+         arg(grid));
+}
+
+template <int kSpatial>
+int pixels_of_block(const Options& options) {
+  const int taps = kTaps[options.interpolation_mode];
+  return std::min(256,
+                  kSlotsOfBlock / (kSpatial == 3 ? taps * taps : taps) / taps);
+}
+
+template <int kSpatial>
+void forward_blocks(const Options& options,
+                    const Tensor& image,
+                    const Tensor& given_grid,
+                    const Tensor& out) {
+  const Tensor grid = grid_of_blocks(given_grid);
+  const int pixels = pixels_of_block<kSpatial>(options);
+  const int64_t blocks = ceil_div(out[0][0].numel(), pixels);
+  const int64_t channels = image.size(1);
+  if (has_pixels(image)) {
+    run_blocks<kSpatial>(sources::grid_sampler_pixels,
+                         "grid_sampler_forward_pixels",
+                         options,
+                         pixels,
+                         range(blocks, out.size(0), 1, 1),
+                         geometry_of<kSpatial>(image, grid, out),
+                         grid,
+                         arg(out),
+                         arg(image));
+    return;
+  }
+  const int64_t parts = std::clamp<int64_t>(
+      kItems / (blocks * out.size(0)), 1, ceil_div(channels, kMostChannels));
+  const int64_t channels_of_item = ceil_div(channels, parts);
+  run_blocks<kSpatial>(
+      sources::grid_sampler_planes,
+      "grid_sampler_forward_planes",
+      options,
+      pixels,
+      range(blocks, out.size(0), ceil_div(channels, channels_of_item), 1, 1, 1),
+      geometry_of<kSpatial>(image, grid, out),
+      grid,
+      static_cast<int32_t>(channels_of_item),
+      arg(out),
+      arg(image));
+}
+
+template <int kSpatial>
+void image_backward_blocks(const Options& options,
+                           const Tensor& grad_output,
+                           const Tensor& given_grid,
+                           const Tensor& grad_input) {
+  const Tensor grid = grid_of_blocks(given_grid);
+  const Tensor gradient = gradient_of_blocks(grad_output);
+  const int64_t images = grad_input.size(0);
+  const int64_t channels = grad_input.size(1);
+  const int64_t channels_of_item =
+      std::clamp<int64_t>(images * channels / kItems, 1, kMostChannels);
+  run_blocks<kSpatial>(
+      sources::grid_sampler_planes_backward,
+      "grid_sampler_image_backward_planes",
+      options,
+      pixels_of_block<kSpatial>(options),
+      range(ceil_div(channels, channels_of_item), images, 1, 1),
+      geometry_of<kSpatial>(grad_input, grid, gradient),
+      grid,
+      static_cast<int32_t>(channels_of_item),
+      arg(grad_input),
+      arg(gradient));
+}
+
+template <int kSpatial>
+void grid_backward_blocks(const Options& options,
+                          const Tensor& grad_output,
+                          const Tensor& image,
+                          const Tensor& given_grid,
+                          const Tensor& grad_grid) {
+  const Tensor grid = grid_of_blocks(given_grid);
+  const Tensor gradient = gradient_of_blocks(grad_output);
+  const int pixels = pixels_of_block<kSpatial>(options);
+  run_blocks<kSpatial>(
+      sources::grid_sampler_planes_backward,
+      "grid_sampler_grid_backward_planes",
+      options,
+      pixels,
+      range(ceil_div(grad_output[0][0].numel(), pixels), image.size(0), 1, 1),
+      geometry_of<kSpatial>(image, grid, gradient),
+      grid,
+      arg(grad_grid),
+      arg(gradient),
+      arg(image));
+}
+
+// The image as kernels for CPUs read it, or nothing where they do not.
+template <int kSpatial>
+std::optional<Tensor> image_of_blocks(const Options& options,
+                                      const Tensor& image,
+                                      const Tensor& grid,
+                                      bool takes_pixels) {
+  if (!goes_by_blocks(image, grid)) {
+    return std::nullopt;
+  }
+  if (takes_pixels && has_pixels(image)) {
+    return image;
+  }
+  if (image.size(-1) < kTaps[options.interpolation_mode]) {
+    return std::nullopt;
+  }
+  // copy: several elements are made of each
+  return has_rows(image) ? image : image.clone(at::MemoryFormat::Contiguous);
+}
+
 template <int kSpatial>
 Tensor grid_sampler(const Tensor& input,
                     const Tensor& grid,
@@ -119,7 +320,13 @@ Tensor grid_sampler(const Tensor& input,
   check_arguments<kSpatial>(input, grid, options);
   const Tensor out =
       at::empty(out_sizes<kSpatial>(input, grid), input.options());
-  if (out.numel() > 0) {
+  if (out.numel() == 0) {
+    return out;
+  }
+  if (const auto image =
+          image_of_blocks<kSpatial>(options, input, grid, true)) {
+    forward_blocks<kSpatial>(options, *image, grid, out);
+  } else {
     run<kSpatial>("grid_sampler_forward",
                   options,
                   range(out[0][0].numel(), out.size(0), kWorkGroup, 1),
@@ -152,6 +359,8 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
                   input.options().dtype(compute_type(input.scalar_type())));
     if (is_empty) {
       grad_input.zero_();
+    } else if (goes_by_blocks(grad_input, grid)) {
+      image_backward_blocks<kSpatial>(options, grad_output, grid, grad_input);
     } else {
       run<kSpatial>("grid_sampler_image_backward",
                     options,
@@ -166,8 +375,12 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
   Tensor grad_grid;
   if (output_mask[1]) {
     grad_grid = at::empty(grid.sizes(), grid.options());
-    if (is_empty) {
+    if (is_empty || kTaps[options.interpolation_mode] == 1) {
       grad_grid.zero_();
+    } else if (const auto image =
+                   image_of_blocks<kSpatial>(options, input, grid, false)) {
+      grid_backward_blocks<kSpatial>(
+          options, grad_output, *image, grid, grad_grid);
     } else {
       run<kSpatial>(
           "grid_sampler_grid_backward",

@@ -1,5 +1,6 @@
 #include "indexed.h"
 
+#include "../common/bits.h"
 #include "../common/kernel_table.h"
 #include "../common/kernel_text.h"
 #include "../common/streamed.h"
@@ -27,19 +28,11 @@ DType mover_of(at::ScalarType type, Indexed mode) {
   if (mode == Indexed::kAdd) {
     return dtype_of(type);
   }
-  switch (c10::elementSize(type)) {
-    case 1:
-      return DType::kUInt8;
-    case 2:
-      return DType::kUInt16;
-    case 4:
-      return DType::kUInt32;
-    case 8:
-      return DType::kUInt64;
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          false, "opencl indexing does not move elements of dtype ", type);
-  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      c10::elementSize(type) <= sizeof(int64_t),
+      "opencl indexing does not move elements of dtype ",
+      type);
+  return bits_dtype(c10::elementSize(type));
 }
 
 // How a work-item of a CPU goes along the first dimension: not at all, over

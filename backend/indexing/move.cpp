@@ -1,14 +1,22 @@
 // flip and roll: permutations of elements.
 #include "../../cpp/aten/fallback.h"
+#include "../../cpp/aten/launch.h"
+#include "../common/bits.h"
+#include "kernel_sources.h"
 
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/flip_ops.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/roll_ops.h>
+#include <ATen/ops/view_as_real.h>
 #include <torch/library.h>
+
+#include <algorithm>
+#include <array>
 
 namespace torch_opencl::ops {
 namespace {
@@ -17,12 +25,126 @@ using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Tensor;
 
-Tensor flip(const Tensor& self, IntArrayRef dims) {
-  at::dim_list_to_bitset(dims, self.dim());  // refuses repeated dimensions
+constexpr int kRank = 8;
+constexpr int kStep = 48;  // whole vectors, and pixels of three channels
+// Elements of a work-item.
+constexpr int64_t kLeast = 4096;
+constexpr int64_t kMost = 65536;
+
+// problem_t of move.cl.
+struct Problem {
+  std::array<int64_t, kRank> sizes;
+  std::array<int64_t, kRank> turns;
+  std::array<int64_t, kRank> out_strides;
+  std::array<int64_t, kRank> self_strides;
+  int64_t start;
+  int64_t rows;
+  int32_t rank;
+  int32_t segment;
+  int32_t chunk;
+};
+
+// What happens along a dimension.
+struct Move {
+  bool flips = false;
+  int64_t first = 0;  // the element that comes first in the result
+};
+using Moves = std::vector<Move>;
+
+// Makes one dimension of pixels of three channels, of which either the pixels
+// or the channels are flipped.
+bool joins_threes(Problem& p) {
+  if (p.rank < 2 || p.sizes[0] != 3 || p.turns[0] != 3 ||
+      p.turns[1] != p.sizes[1] || p.out_strides[0] != 1 ||
+      p.out_strides[1] != 3 || std::abs(p.self_strides[0]) != 1 ||
+      p.self_strides[1] != -3 * p.self_strides[0]) {
+    return false;
+  }
+  p.self_strides[1] = -p.self_strides[0];
+  p.out_strides[1] = 1;
+  p.turns[1] = p.sizes[1] *= 3;
+  const auto drop_first = [](auto& values) {
+    std::rotate(values.begin(), values.begin() + 1, values.end());
+  };
+  drop_first(p.sizes);
+  drop_first(p.turns);
+  drop_first(p.out_strides);
+  drop_first(p.self_strides);
+  --p.rank;
+  return true;
+}
+
+// Copies all dimensions at once and returns true, unless they are too many.
+bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
+  if (out.element_size() > sizeof(int64_t)) {
+    moves.emplace_back();
+    return move_at_once(
+        at::view_as_real(self), at::view_as_real(out), std::move(moves));
+  }
+  std::vector<int64_t> order;
+  for (int64_t d = 0; d < out.dim(); ++d) {
+    if (out.size(d) != 1) {
+      order.push_back(d);
+    }
+  }
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return out.stride(a) < out.stride(b);
+  });
+  Problem p{};
+  for (const int64_t d : order) {
+    const int64_t size = out.size(d);
+    const int64_t stride = moves[d].flips ? -self.stride(d) : self.stride(d);
+    p.start -= moves[d].flips ? (size - 1) * stride : 0;
+    p.start += moves[d].first * stride;
+    const int64_t turn = size - moves[d].first;
+    const int last = p.rank - 1;
+    if (p.rank > 0 && p.turns[last] == p.sizes[last] &&
+        out.stride(d) == p.out_strides[last] * p.sizes[last] &&
+        stride == p.self_strides[last] * p.sizes[last]) {
+      p.turns[last] = turn * p.sizes[last];
+      p.sizes[last] *= size;
+      continue;
+    }
+    if (p.rank == kRank) {
+      return false;
+    }
+    p.sizes[p.rank] = size;
+    p.turns[p.rank] = turn;
+    p.out_strides[p.rank] = out.stride(d);
+    p.self_strides[p.rank++] = stride;
+  }
+  const bool threes = joins_threes(p);
+  const int64_t units = aten::device_of(out).info().compute_units;
+  const int64_t elements =
+      std::clamp(out.numel() / (32 * units), kLeast, kMost);
+  p.rows = out.numel() / p.sizes[0];
+  p.segment = std::min(p.sizes[0], (elements + kStep - 1) / kStep * kStep);
+  p.chunk = std::max<int64_t>(1, elements / p.segment);
+  const int64_t stride = p.self_strides[0];
+  launch(out,
+         sources::move,
+         "move_rows",
+         {{"DTYPE", bits_dtype(out.element_size())},
+          {"DIRECTION",
+           stride == 1    ? 1
+           : stride == -1 ? -1
+                          : 0},
+          {"THREES", threes}},
+         range((p.sizes[0] + p.segment - 1) / p.segment,
+               (p.rows + p.chunk - 1) / p.chunk,
+               1,
+               1),
+         p,
+         arg(out),
+         arg_to_read(self));
+  return true;
+}
+
+Tensor flip_one_by_one(const Tensor& self, IntArrayRef dims) {
   Tensor result = self.clone(at::MemoryFormat::Preserve);
   for (const int64_t dim : dims) {
-    const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
-    if (size > 1 && self.numel() > 0) {
+    const int64_t size = self.size(dim);
+    if (size > 1) {
       Tensor flipped = at::empty_like(result);
       at::index_select_out(
           flipped,
@@ -35,43 +157,86 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
   return result;
 }
 
-Tensor roll_one(const Tensor& self, int64_t shift, int64_t dim) {
-  const int64_t size = self.size(dim);
-  const int64_t first = ((size - shift) % size + size) % size;
-  if (first == 0) {
+Tensor flip(const Tensor& self, IntArrayRef dims) {
+  // Refuses repeated dimensions.
+  const auto flipped = at::dim_list_to_bitset(dims, self.dim());
+  if (self.numel() < 2) {
     return self.clone(at::MemoryFormat::Preserve);
   }
-  return at::cat(
-      {self.narrow(dim, first, size - first), self.narrow(dim, 0, first)}, dim);
+  if (aten::device_of(self).is_cpu()) {
+    Moves moves(self.dim());
+    for (int64_t d = 0; d < self.dim(); ++d) {
+      moves[d].flips = flipped[d];
+    }
+    Tensor out = at::empty_like(self, at::MemoryFormat::Preserve);
+    if (move_at_once(self, out, std::move(moves))) {
+      return out;
+    }
+  }
+  return WithFallback<at::_ops::flip, &flip_one_by_one>::call(self, dims);
+}
+
+int64_t first_of(int64_t size, int64_t shift) {
+  return ((size - shift) % size + size) % size;
+}
+
+Tensor roll_one_by_one(const Tensor& self,
+                       IntArrayRef shifts,
+                       IntArrayRef dims) {
+  Tensor result = self;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const int64_t dim = at::maybe_wrap_dim(dims[i], self.dim());
+    const int64_t size = self.size(dim);
+    const int64_t first = first_of(size, shifts[i]);
+    if (first > 0) {
+      result = at::cat({result.narrow(dim, first, size - first),
+                        result.narrow(dim, 0, first)},
+                       dim);
+    }
+  }
+  return result.is_same(self) ? self.clone(at::MemoryFormat::Preserve) : result;
 }
 
 Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   if (dims.empty() && shifts.size() == 1) {
-    return self.numel() == 0
-               ? self.clone(at::MemoryFormat::Preserve)
-               : roll_one(self.reshape({-1}), shifts[0], 0).view(self.sizes());
+    return roll(self.reshape({-1}), shifts, 0).view(self.sizes());
   }
   TORCH_CHECK(shifts.size() == dims.size(),
               "shifts and dimensions must align. shifts: ",
               shifts.size(),
               ", dims:",
               dims.size());
-  Tensor result = self;
+  Moves moves(self.dim());
+  bool rolls = false;
   for (size_t i = 0; i < dims.size(); ++i) {
-    const int64_t dim = at::maybe_wrap_dim(dims[i], self.dim());
+    const int64_t dim =
+        at::maybe_wrap_dim(dims[i], self.dim(), /*wrap_scalar=*/false);
     if (self.numel() > 0) {
-      result = roll_one(result, shifts[i], dim);
+      Move& move = moves[dim];
+      move.first = first_of(self.size(dim), shifts[i] - move.first);
+      rolls |= move.first > 0;
     }
   }
-  return result.is_same(self) ? self.clone(at::MemoryFormat::Preserve) : result;
+  if (!rolls) {
+    return self.clone(at::MemoryFormat::Preserve);
+  }
+  if (aten::device_of(self).is_cpu()) {
+    Tensor out =
+        at::empty(self.sizes(), self.options(), self.suggest_memory_format());
+    if (move_at_once(self, out, std::move(moves))) {
+      return out;
+    }
+  }
+  return WithFallback<at::_ops::roll, &roll_one_by_one>::call(
+      self, shifts, dims);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("flip", &WithFallback<at::_ops::flip, &flip>::call);
-  m.impl("roll", &WithFallback<at::_ops::roll, &roll>::call);
+  m.impl("flip", TORCH_FN(flip));
+  m.impl("roll", TORCH_FN(roll));
 }
 
 }  // namespace torch_opencl::ops

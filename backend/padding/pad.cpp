@@ -57,30 +57,55 @@ struct Kind {
   bool reflects;
 };
 
+bool has_channels_last(const Tensor& tensor) {
+  return tensor.size(1) > 1 && tensor.stride(1) == 1;
+}
+
+// Whether rows are memory without gaps: of elements, or of pixels where
+// channels are innermost.
+bool has_dense_rows(const Tensor& tensor, bool channels_last) {
+  const int64_t pixel = channels_last ? tensor.size(1) : 1;
+  return (!channels_last || tensor.stride(1) == 1) &&
+         (tensor.size(-1) == 1 || tensor.stride(-1) == pixel);
+}
+
+Tensor to_dense_rows(const Tensor& tensor, bool channels_last) {
+  if (has_dense_rows(tensor, channels_last)) {
+    return tensor;
+  }
+  // copy: the kernel for CPUs reads rows in the layout that it writes
+  return channels_last ? tensor.movedim(1, -1).contiguous().movedim(-1, 1)
+                       : tensor.contiguous();
+}
+
 // `padding` begins with the last dimension's.
 void launch_pad(const Kind& kind,
-                const char* kernel,
                 const Tensor& image,
-                const Tensor& padded,
+                const Tensor& given,
                 IntArrayRef padding,
                 bool writes_image) {
   check_number(kind.name, image);
-  const Tensor& written = writes_image ? image : padded;
-  const Tensor& read = writes_image ? padded : image;
+  const Tensor& written = writes_image ? image : given;
   if (written.numel() == 0) {
     return;
   }
   const int spatial = kind.spatial;
   if (image.dim() == spatial + 1) {
-    return launch_pad(kind,
-                      kernel,
-                      image.unsqueeze(0),
-                      padded.unsqueeze(0),
-                      padding,
-                      writes_image);
+    return launch_pad(
+        kind, image.unsqueeze(0), given.unsqueeze(0), padding, writes_image);
   }
+  const bool channels_last = has_channels_last(written);
+  const int64_t width = written.size(-1);
+  const int64_t channels = written.size(1);
+  const int64_t row = channels_last ? width * channels : width;
+  const bool by_rows =
+      aten::device_of(written).is_cpu() && fits_int32(row) &&
+      (!writes_image || has_dense_rows(written, channels_last));
+  const Tensor padded =
+      by_rows && writes_image ? to_dense_rows(given, channels_last) : given;
+  const Tensor& read = writes_image ? padded : image;
   Geometry geometry;
-  geometry.channels = static_cast<int32_t>(image.size(1));
+  geometry.channels = static_cast<int32_t>(channels);
   for (int d = 0; d < 2; ++d) {
     geometry.padded_strides[d] = padded.stride(d);
     geometry.image_strides[d] = image.stride(d);
@@ -93,20 +118,20 @@ void launch_pad(const Kind& kind,
     geometry.image[axis] = static_cast<int32_t>(image.size(2 + i));
     geometry.left[axis] = static_cast<int32_t>(padding[2 * (spatial - 1 - i)]);
   }
-  const bool channels_last = written.size(1) > 1 && written.stride(1) == 1;
-  const int64_t inner = written.size(channels_last ? 1 : -1);
-  const int64_t all_rows = written.numel() / inner;
-  TORCH_CHECK_NOT_IMPLEMENTED(fits_int32(all_rows),
+  const int64_t inner = channels_last ? channels : width;
+  TORCH_CHECK_NOT_IMPLEMENTED(fits_int32(written.numel() / inner),
                               kind.name,
                               ": opencl tensors with 2^31 rows and more");
-  if (aten::device_of(written).is_cpu() && !writes_image) {
-    const int64_t rows = std::max<int64_t>(kElementsOfItem / inner, 1);
+  if (by_rows) {
+    const int64_t all_rows = written.numel() / row;
+    const int64_t rows = std::max<int64_t>(kElementsOfItem / row, 1);
     launch(written,
-           sources::pad,
-           "pad_forward_rows",
+           sources::pad_rows,
+           writes_image ? "pad_backward_rows" : "pad_forward_rows",
            {{"DTYPE", dtype_of(written)},
             {"REFLECT", kind.reflects},
-            {"CHANNELS_LAST", channels_last}},
+            {"CHANNELS_LAST", channels_last},
+            {"LANES", written.is_floating_point() ? 16 : 1}},
            range((all_rows + rows - 1) / rows, 1),
            geometry,
            arg(written),
@@ -117,12 +142,12 @@ void launch_pad(const Kind& kind,
   }
   launch(written,
          sources::pad,
-         kernel,
+         writes_image ? "pad_backward" : "pad_forward",
          {{"DTYPE", dtype_of(written)},
           {"REFLECT", kind.reflects},
           {"CHANNELS_LAST", channels_last},
           {"WG_SIZE", kWorkGroup}},
-         range(inner, all_rows, kWorkGroup, 1),
+         range(inner, written.numel() / inner, kWorkGroup, 1),
          geometry,
          arg(written),
          arg(read));
@@ -132,14 +157,14 @@ void forward(const Kind& kind,
              const Tensor& self,
              IntArrayRef padding,
              const Tensor& out) {
-  launch_pad(kind, "pad_forward", self, out, padding, false);
+  launch_pad(kind, self, out, padding, false);
 }
 
 void backward(const Kind& kind,
               const Tensor& grad_output,
               IntArrayRef padding,
               const Tensor& grad_input) {
-  launch_pad(kind, "pad_backward", grad_input, grad_output, padding, true);
+  launch_pad(kind, grad_input, grad_output, padding, true);
 }
 
 constexpr Kind kReflection1d{"reflection_pad1d", 1, true};
@@ -149,13 +174,17 @@ constexpr Kind kReplication1d{"replication_pad1d", 1, false};
 constexpr Kind kReplication2d{"replication_pad2d", 2, false};
 constexpr Kind kReplication3d{"replication_pad3d", 3, false};
 
+// The shape functions leave the memory format to the kernels.
+void take_memory_format(const Tensor& out, const Tensor& self) {
+  if (out.is_contiguous()) {
+    out.resize_(out.sizes(), self.suggest_memory_format());
+  }
+}
+
 template <class Meta, const Kind& kind>
 struct pad_out : Meta {
   void impl(const Tensor& self, IntArrayRef padding, const Tensor& out) {
-    // The shape functions leave the memory format to the kernels.
-    if (out.is_contiguous()) {
-      out.resize_(out.sizes(), self.suggest_memory_format());
-    }
+    take_memory_format(out, self);
     forward(kind, self, padding, out);
   }
 };
@@ -163,9 +192,10 @@ struct pad_out : Meta {
 template <class Meta, const Kind& kind>
 struct pad_backward_out : Meta {
   void impl(const Tensor& grad_output,
-            const Tensor&,
+            const Tensor& self,
             IntArrayRef padding,
             const Tensor& grad_input) {
+    take_memory_format(grad_input, self);
     backward(kind, grad_output, padding, grad_input);
   }
 };

@@ -193,13 +193,23 @@ std::string pointers_text(const ReductionKey& key) {
   return text;
 }
 
+constexpr const char* kIntegerExtremes =
+    "ELEMENTWISE lanes_t greater_of(lanes_t a, lanes_t b) "
+    "{ return max(a, b); }\n"
+    "ELEMENTWISE lanes_t smaller_of(lanes_t a, lanes_t b) "
+    "{ return min(a, b); }\n";
+
 std::string common_text(const ReductionKey& key) {
   std::string text = preamble(key.compute, false);
   if (key.is_vector) {
     text += "#define LANES " + std::to_string(kReductionLanes) + "\n";
-    text += sources::lanes.text;
+    text += is_floating(key.compute) ? sources::lanes.text
+                                     : integer_lanes_text(key);
   }
   text += sources::reduce.text;
+  if (key.is_vector && !is_floating(key.compute)) {
+    text += kIntegerExtremes;
+  }
   text += key.op->preamble;
   text += "#define GROUP " + std::to_string(kReductionGroup) +
           "\n#undef LANES\n#define LANES " + std::to_string(kReductionLanes) +
@@ -257,7 +267,9 @@ std::string reduce_text(const ReductionKey& key) {
                                  : inner_extremes_text(key);
       break;
     case ReductionLayout::kOuter:
-      text += key.is_vector ? outer_vectors_text(key) : outer_text(key);
+      text += !key.is_vector     ? outer_text(key)
+              : *key.op->extreme ? outer_extremes_text(key)
+                                 : outer_vectors_text(key);
       break;
     default:
       text += item_text(key, is_group);

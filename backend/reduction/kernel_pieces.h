@@ -37,9 +37,12 @@ std::string kept_text(const ReductionKey& key, bool with_input, int first);
 std::string runs_text(const ReductionKey& key, const std::string& limit);
 
 // The loops of a work-item over vectors: kernel_vectors.cpp.
+// Vectors of integers, which lanes.clh has none of.
+std::string integer_lanes_text(const ReductionKey& key);
 std::string inner_vectors_text(const ReductionKey& key);
 std::string inner_extremes_text(const ReductionKey& key);
 std::string inner_moments_text(const ReductionKey& key);
 std::string outer_vectors_text(const ReductionKey& key);
+std::string outer_extremes_text(const ReductionKey& key);
 
 }  // namespace torch_opencl::ops

@@ -56,7 +56,41 @@ constexpr const char* kOutputsText =
     "     ++output) {\n"
     "count_t linear = output;\n";
 
+const char* integer_name(runtime::DType dtype) {
+  switch (dtype) {
+    case runtime::DType::kBool:
+    case runtime::DType::kUInt8:
+      return "uchar";
+    case runtime::DType::kInt8:
+      return "char";
+    case runtime::DType::kUInt16:
+      return "ushort";
+    case runtime::DType::kInt16:
+      return "short";
+    case runtime::DType::kUInt32:
+      return "uint";
+    case runtime::DType::kInt32:
+      return "int";
+    case runtime::DType::kUInt64:
+      return "ulong";
+    default:
+      return "long";
+  }
+}
+
 }  // namespace
+
+std::string integer_lanes_text(const ReductionKey& key) {
+  const runtime::DType dtype = key.inputs[0];
+  const std::string stored = integer_name(dtype);
+  const std::string lanes = integer_name(key.compute) + std::string("16");
+  const std::string value = dtype == runtime::DType::kBool
+                                ? "min(vload16(0, p), (uchar16)(1))"
+                                : "vload16(0, p)";
+  return "typedef " + lanes + " lanes_t;\ninline lanes_t load_lanes_" +
+         runtime::dtype_name(dtype) + "(const global " + stored +
+         " *p) {\nreturn convert_" + lanes + "(" + value + ");\n}\n";
+}
 
 // A run's extreme by vectors, and its place only where it is a new one.
 std::string inner_extremes_text(const ReductionKey& key) {
@@ -95,9 +129,10 @@ std::string inner_extremes_text(const ReductionKey& key) {
          "const lanes_t extremes = (lanes_t)(extreme);\n"
          "for (i = 0; i + LANES <= run; i += LANES) {\n"
          "const lanes_t x = " +
-         load_vector_text(key, "at + i") +
-         ";\nif (any(x == extremes || (x != x && extremes != extremes))) "
-         "break;\n}\n"
+         load_vector_text(key, "at + i") + ";\nif (any(x == extremes" +
+         (is_floating(key.compute) ? " || (x != x && extremes != extremes)"
+                                   : "") +
+         ")) break;\n}\n"
          "for (; i < run; ++i) {\nconst compute_t x = " +
          number_at_i +
          ";\nif (x == extreme || (IS_NAN(x) && IS_NAN(extreme))) {\n"
@@ -286,6 +321,82 @@ std::string outer_vectors_text(const ReductionKey& key) {
          "state_t lane[LANES];\nvstore16(folded[v], 0, lane);\n"
          "for (int l = 0; l < min(LANES, width - v * LANES); ++l) {\n"
          "const state_t state = lane[l];\n"
+         "const count_t output = first + v * LANES + l;\n" +
+         finish_text(key, key.is_split) + next_output + "}\n}\n}\n";
+}
+
+// As the vectors above, of values and their places. Rows come in the order of
+// places, so that of equal values the first stays.
+std::string outer_extremes_text(const ReductionKey& key) {
+  const std::string dtype = runtime::dtype_name(key.inputs[0]);
+  std::string begin_outputs, next_output;
+  for (int i = 0; i < key.output_count; ++i) {
+    const std::string at = output_name(i) + "_at";
+    const std::string stride = output_name(i) + "_strides.s0";
+    begin_outputs += at + " += (index_t)column * " + stride + ";\n";
+    next_output += at + " += " + stride + ";\n";
+  }
+  const std::string order =
+      std::string(key.op->extreme) == "greater_of" ? ">" : "<";
+  const std::string better =
+      is_floating(key.compute)
+          ? "(x " + order + " value || (x != x && value == value))"
+          : "(x " + order + " value)";
+  const auto step_text = [&](const std::string& x, const std::string& at) {
+    return "{\nconst lanes_t x = " + x + ";\nplace = convert_int16(" + better +
+           ") ? (int16)((int)(" + at + ")) : place;\nvalue = " + better +
+           " ? x : value;\n}\n";
+  };
+  std::string row_pointers, rows_at_once;
+  for (int row = 0; row < kReductionRowsAtOnce; ++row) {
+    const std::string pointer = numbered("row", row);
+    row_pointers += "const global storage_" + dtype + " *" + pointer +
+                    " = input0 + ROW_AT(r + " + std::to_string(row) + ");\n";
+    rows_at_once +=
+        step_text("load_lanes_" + dtype + "(" + pointer + " + v * LANES)",
+                  "r + " + std::to_string(row));
+  }
+  const std::string last =
+      "compute_t last[LANES];\n"
+      "for (int l = 0; l < LANES; ++l) last[l] = " +
+      load_text(key.inputs[0],
+                "input0",
+                "ROW_AT(r) + whole * LANES + min(l, rest - 1)") +
+      ";\n";
+  const std::string vector = load_vector_text(key, "ROW_AT(r) + v * LANES");
+  return "#define ROWS " + std::to_string(kReductionRowsAtOnce) +
+         "\n#define ROW_AT(r) (base0 + (index_t)(r) * "
+         "reduced_strides0.s0)\n" +
+         runs_text(key, "COLUMNS") +
+         "const int whole = width / LANES;\n"
+         "const int rest = width - whole * LANES;\n"
+         "base0 += (index_t)column;\n" +
+         begin_outputs +
+         "lanes_t values[COLUMNS / LANES];\nint16 places[COLUMNS / LANES];\n"
+         "count_t r = begin;\n"
+         "for (int v = 0; v < whole; ++v) {\nvalues[v] = " +
+         vector + ";\nplaces[v] = (int)r;\n}\nif (rest > 0) {\n" + last +
+         "values[whole] = vload16(0, last);\nplaces[whole] = (int)r;\n}\n"
+         "for (r = begin + 1; r + ROWS <= end; r += ROWS) {\n" +
+         row_pointers +
+         "for (int v = 0; v < whole; ++v) {\n"
+         "lanes_t value = values[v];\nint16 place = places[v];\n" +
+         rows_at_once +
+         "values[v] = value;\nplaces[v] = place;\n}\n}\n"
+         "for (; r < end; ++r)\nfor (int v = 0; v < whole; ++v) {\n"
+         "lanes_t value = values[v];\nint16 place = places[v];\n" +
+         step_text(vector, "r") +
+         "values[v] = value;\nplaces[v] = place;\n}\n"
+         "for (r = begin + 1; rest > 0 && r < end; ++r) {\n" +
+         last +
+         "lanes_t value = values[whole];\nint16 place = places[whole];\n" +
+         step_text("vload16(0, last)", "r") +
+         "values[whole] = value;\nplaces[whole] = place;\n}\n"
+         "for (int v = 0; v * LANES < width; ++v) {\n"
+         "compute_t value[LANES];\nint place[LANES];\n"
+         "vstore16(values[v], 0, value);\nvstore16(places[v], 0, place);\n"
+         "for (int l = 0; l < min(LANES, width - v * LANES); ++l) {\n"
+         "const state_t state = value_at(value[l], place[l]);\n"
          "const count_t output = first + v * LANES + l;\n" +
          finish_text(key, key.is_split) + next_output + "}\n}\n}\n";
 }

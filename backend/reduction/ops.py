@@ -17,8 +17,8 @@ _MINIMUM = {
     "extreme": "smaller_of",
 }
 
+# all and any are given bool or uint8, as ATen's host function converts the others.
 REDUCTION = (
-    Reduction("sum.IntList_out", "sum_stub", "0", "state + x", "a + b", lanewise=True),
     Reduction(
         "nansum.out",
         "nansum_stub",
@@ -68,19 +68,20 @@ REDUCTION = (
         "all.out",
         "and_stub",
         "1",
-        "state && x != 0",
-        "a && b",
-        state="int",
+        "smaller_of(x, state)",
+        "smaller_of(a, b)",
         also=("all.all_out", "all.dims_out"),
+        lanewise=True,
     ),
     Reduction(
         "any.out",
         "or_stub",
         "0",
-        "state || x != 0",
-        "a || b",
-        state="int",
+        "greater_of(x, state)",
+        "greater_of(a, b)",
+        result="state != 0",
         also=("any.all_out", "any.dims_out"),
+        lanewise=True,
     ),
     Reduction(
         "var.correction_out",

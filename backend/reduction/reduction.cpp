@@ -145,10 +145,12 @@ class Launcher {
  public:
   Launcher(at::TensorIteratorBase& iter,
            const ReductionOp& op,
-           c10::ArrayRef<at::Scalar> scalars)
+           c10::ArrayRef<at::Scalar> scalars,
+           at::ScalarType compute)
       : iter_(iter),
         op_(op),
         scalars_(scalars),
+        compute_(compute),
         problem_(describe(iter)),
         queue_(queue_of(iter.tensor_base(0))) {}
 
@@ -188,7 +190,6 @@ class Launcher {
   void make_key() {
     const int outputs = iter_.noutputs();
     const runtime::DeviceInfo& info = queue_.device().info();
-    compute_ = compute_type(iter_.dtype(outputs));
     key_.op = &op_;
     key_.compute = dtype_of(compute_);
     key_.output_count = static_cast<uint8_t>(outputs);
@@ -213,13 +214,16 @@ class Launcher {
     const int32_t run = key_.layout == ReductionLayout::kInner
                             ? problem_.reduced_sizes[0]
                             : problem_.kept_sizes[0];
+    const bool is_inner = key_.layout == ReductionLayout::kInner;
+    // Places along an only dimension, of 32 bits, where they are vectors.
     const bool has_vectors =
-        op_.lanewise || ((*op_.extreme || op_.moments) &&
-                         key_.layout == ReductionLayout::kInner);
-    key_.is_vector = key_.input_count == 1 && key_.units == 1 && has_vectors &&
-                     is_floating(key_.compute);
-    if (key_.is_vector && key_.layout == ReductionLayout::kOuter &&
-        problem_.reduced == 1 && problem_.reduced_strides[0][0] == run) {
+        op_.lanewise || (op_.moments && is_inner) ||
+        (*op_.extreme &&
+         (is_inner || (problem_.reduced == 1 && !problem_.is_large)));
+    key_.is_vector = key_.input_count == 1 && key_.units == 1 && has_vectors;
+    if (key_.is_vector && op_.lanewise &&
+        key_.layout == ReductionLayout::kOuter && problem_.reduced == 1 &&
+        problem_.reduced_strides[0][0] == run) {
       joined_ = rows_joined(run, problem_.length);
       key_.joins_rows = joined_ > 1;
     }
@@ -317,9 +321,9 @@ class Launcher {
   at::TensorIteratorBase& iter_;
   const ReductionOp& op_;
   c10::ArrayRef<at::Scalar> scalars_;
+  at::ScalarType compute_;
   Problem problem_;
   runtime::Queue& queue_;
-  at::ScalarType compute_ = at::kFloat;
   ReductionKey key_{};
   int64_t joined_ = 1;  // rows that count as one
   int64_t rows_ = 1;    // of these, without what makes no whole one
@@ -333,14 +337,16 @@ class Launcher {
 
 void reduce(at::TensorIteratorBase& iter,
             const ReductionOp& op,
-            c10::ArrayRef<at::Scalar> scalars) {
+            c10::ArrayRef<at::Scalar> scalars,
+            std::optional<at::ScalarType> compute) {
   TORCH_CHECK(iter.ndim() <= kMaxDimensions,
               op.name,
               ": opencl supports up to ",
               kMaxDimensions,
               " dimensions that do not collapse, got ",
               iter.ndim());
-  Launcher(iter, op, scalars).run();
+  const at::ScalarType own = compute_type(iter.dtype(iter.noutputs()));
+  Launcher(iter, op, scalars, compute.value_or(own)).run();
 }
 
 }  // namespace torch_opencl::ops

@@ -33,10 +33,12 @@ struct ReductionOp {
 extern const ReductionOp reduction_ops[];
 
 // Reduces the iterator's inputs into its outputs. The reduced dimensions are
-// those along which the outputs do not move.
+// those along which the outputs do not move. `compute` is the dtype of the
+// accumulator, where it is not the input's.
 void reduce(at::TensorIteratorBase& iter,
             const ReductionOp& op,
-            c10::ArrayRef<at::Scalar> scalars);
+            c10::ArrayRef<at::Scalar> scalars,
+            std::optional<at::ScalarType> compute = std::nullopt);
 
 // A DispatchStub's kernel behind one table row.
 template <int kRow, class Function>

@@ -1,5 +1,6 @@
-// topk, kthvalue, median, nanmedian and mode: elements at a rank of sorted
-// rows.
+// topk, kthvalue, median, nanmedian and mode: elements at a rank of rows, which
+// GPUs sort.
+#include "selection.h"
 #include "sort.h"
 
 #include "../../cpp/aten/launch.h"
@@ -48,15 +49,16 @@ struct topk_out : at::meta::structured_topk {
 using Pair = std::tuple<Tensor, Tensor>;
 using PairOfOuts = std::tuple<Tensor&, Tensor&>;
 
-// Writes the elements at `ranks` of the sorted rows; ranks is (rows, 1).
-template <class Ranks>
+// Writes the elements in the columns that `columns_of` chooses of rows, as
+// (rows, 1).
+template <class Columns>
 void select(const char* name,
             const Tensor& self,
             int64_t dim,
             bool keepdim,
             Tensor& values,
             Tensor& indices,
-            const Ranks& ranks_of) {
+            const Columns& columns_of) {
   TORCH_CHECK(values.scalar_type() == self.scalar_type(),
               name,
               "(): expected out values of dtype ",
@@ -83,8 +85,7 @@ void select(const char* name,
     return;
   }
   const Tensor rows = as_rows(self, dim);
-  const Tensor order = sorted_order(rows, false, rows.size(1));
-  const Tensor chosen = order.gather(1, ranks_of(rows, order));
+  const Tensor chosen = columns_of(rows);
   values.copy_(rows.gather(1, chosen).view(sizes));
   indices.copy_(chosen.view(sizes));
 }
@@ -95,6 +96,36 @@ Pair functional(const Out& out, const Tensor& self, const T&... arguments) {
   Tensor indices = at::empty({0}, self.options().dtype(at::kLong));
   out(self, arguments..., values, indices);
   return {values, indices};
+}
+
+Tensor ranks(const Tensor& rows, RankRule rule, int64_t rank) {
+  const Tensor given =
+      at::full({rows.size(0), 1}, rank, rows.options().dtype(at::kLong));
+  if (rule == RankRule::kGiven) {
+    return given;
+  }
+  const Tensor numbers = rows.isnan().logical_not_().sum(1, true);
+  if (rule == RankRule::kNanMedian) {
+    return numbers.sub(1).clamp_min_(0).div_(2, "floor");
+  }
+  return at::where(numbers.eq(rows.size(1)), given, numbers);
+}
+
+Tensor column_at(const Tensor& rows, RankRule rule, int64_t rank) {
+  if (aten::device_of(rows).is_cpu()) {
+    return selected_columns(rows, rule, rank);
+  }
+  const Tensor order = sorted_order(rows, false, rows.size(1));
+  return order.gather(1, ranks(rows, rule, rank));
+}
+
+// The lower median: of NaN, which is sorted last, the first; or as if there
+// were none (`ignores_nan`).
+Tensor median_column(const Tensor& rows, bool ignores_nan) {
+  const RankRule rule = !rows.is_floating_point() ? RankRule::kGiven
+                        : ignores_nan             ? RankRule::kNanMedian
+                                                  : RankRule::kMedian;
+  return column_at(rows, rule, (rows.size(1) - 1) / 2);
 }
 
 PairOfOuts kthvalue_out(const Tensor& self,
@@ -109,30 +140,11 @@ PairOfOuts kthvalue_out(const Tensor& self,
               "kthvalue(): selected number k out of range for dimension ",
               dim);
   at::assert_no_overlap(self, values);
-  select("kthvalue",
-         self,
-         dim,
-         keepdim,
-         values,
-         indices,
-         [&](const Tensor& rows, const Tensor& order) {
-           return at::full({rows.size(0), 1}, k - 1, order.options());
-         });
+  select(
+      "kthvalue", self, dim, keepdim, values, indices, [&](const Tensor& rows) {
+        return column_at(rows, RankRule::kGiven, k - 1);
+      });
   return {values, indices};
-}
-
-// The lower median: of NaN, which is sorted last, the first; or as if there
-// were none (`ignores_nan`).
-Tensor median_ranks(const Tensor& rows, const Tensor& order, bool ignores_nan) {
-  const int64_t columns = rows.size(1);
-  if (!rows.is_floating_point()) {
-    return at::full({rows.size(0), 1}, (columns - 1) / 2, order.options());
-  }
-  const Tensor numbers = rows.isnan().logical_not_().sum(1, true);
-  if (ignores_nan) {
-    return numbers.sub(1).clamp_min_(0).div_(2, "floor");
-  }
-  return at::where(numbers.eq(columns), (columns - 1) / 2, numbers);
 }
 
 PairOfOuts median_dim_out(const char* name,
@@ -144,15 +156,10 @@ PairOfOuts median_dim_out(const char* name,
                           Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::zero_numel_check_dims(self, dim, name);
-  select("median",
-         self,
-         dim,
-         keepdim,
-         values,
-         indices,
-         [&](const Tensor& rows, const Tensor& order) {
-           return median_ranks(rows, order, ignores_nan);
-         });
+  select(
+      "median", self, dim, keepdim, values, indices, [&](const Tensor& rows) {
+        return median_column(rows, ignores_nan);
+      });
   return {values, indices};
 }
 
@@ -179,9 +186,7 @@ Tensor median_of_all(const Tensor& self, bool ignores_nan) {
         {}, std::numeric_limits<float>::quiet_NaN(), self.options());
   }
   const Tensor rows = self.reshape({1, -1}).contiguous();  // copy: a row
-  const Tensor order = sorted_order(rows, false, rows.size(1));
-  const Tensor rank = median_ranks(rows, order, ignores_nan);
-  return rows.gather(1, order.gather(1, rank)).reshape({});
+  return rows.gather(1, median_column(rows, ignores_nan)).reshape({});
 }
 
 Tensor median(const Tensor& self) {
@@ -199,26 +204,21 @@ PairOfOuts mode_out(const Tensor& self,
                     Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::zero_numel_check_dims(self, dim, "mode()");
-  select("mode",
-         self,
-         dim,
-         keepdim,
-         values,
-         indices,
-         [](const Tensor& rows, const Tensor& order) {
-           const Tensor sorted = rows.gather(1, order);
-           const Tensor rank = at::empty({rows.size(0), 1}, order.options());
-           launch(rows,
-                  sources::order_statistics,
-                  "mode_of_rows",
-                  {{"DTYPE", dtype_of(rows)}},
-                  range(rows.size(0), 16),
-                  arg(sorted),
-                  arg(rank),
-                  static_cast<uint64_t>(rows.size(0)),
-                  rows.size(1));
-           return rank;
-         });
+  select("mode", self, dim, keepdim, values, indices, [](const Tensor& rows) {
+    const Tensor order = sorted_order(rows, false, rows.size(1));
+    const Tensor sorted = rows.gather(1, order);
+    const Tensor rank = at::empty({rows.size(0), 1}, order.options());
+    launch(rows,
+           sources::order_statistics,
+           "mode_of_rows",
+           {{"DTYPE", dtype_of(rows)}},
+           range(rows.size(0), 16),
+           arg(sorted),
+           arg(rank),
+           static_cast<uint64_t>(rows.size(0)),
+           rows.size(1));
+    return order.gather(1, rank);
+  });
   return {values, indices};
 }
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from against_cpu import check
 
 
 def test_sums_of_equal_indices_are_reproducible(device):
@@ -130,6 +131,128 @@ def test_flip_keeps_channels_last(device):
     result = x.to(device).flip(1, 3)
     assert result.stride() == x.flip(1, 3).stride()
     assert torch.equal(result.cpu(), x.flip(1, 3))
+
+
+@pytest.fixture
+def skip_complex_for_gpus(pytestconfig):
+    """Kernels for GPUs have no complex dtypes: the CPU would compute them."""
+
+    def skip(dtype):
+        if dtype.is_complex and pytestconfig.getoption("gpu_class"):
+            pytest.skip("complex numbers are moved by kernels for CPUs only")
+
+    return skip
+
+
+def _same(x, y, call):
+    result, expected = call(y), call(x)
+    assert torch.equal(result.cpu(), expected)
+    assert result.stride() == expected.stride()
+
+
+_DTYPES = [
+    torch.bool,
+    torch.bfloat16,
+    torch.float32,
+    torch.int64,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+# Rows around the lengths of vectors, and of pixels of three channels.
+@pytest.mark.parametrize("dtype", _DTYPES)
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 49, 8195])
+def test_flips_and_rolls_of_rows(device, dtype, width, skip_complex_for_gpus):
+    skip_complex_for_gpus(dtype)
+    for channels in (1, 2, 3, 4):
+        x = torch.randint(100, (2, 3, width, channels)).to(dtype)
+        y = x.to(device)
+        for dims in (
+            (),
+            (0,),
+            (1,),
+            (2,),
+            (3,),
+            (2, 3),
+            (1, 3),
+            (-1, -4),
+            (0, 1, 2, 3),
+        ):
+            _same(x, y, lambda x, dims=dims: x.flip(dims))
+        _same(x, y, lambda x: x.roll(3))
+        for dims in ((0,), (2,), (2, 3), (3, 1), (-2, 0), (2, 2)):
+            shifts = (5, -2)[: len(dims)]
+            _same(x, y, lambda x, dims=dims, shifts=shifts: x.roll(shifts, dims))
+
+
+def test_flips_and_rolls_of_layouts(device):
+    x = torch.randn(3, 5, 6, 18)
+    images = torch.randn(2, 3, 7, 19).to(memory_format=torch.channels_last)
+    calls = (
+        lambda x: x.flip(0),
+        lambda x: x.flip(-1),
+        lambda x: x.flip(0, 2),
+        lambda x: x.flip(-1, -2),
+        lambda x: x.roll(2, -1),
+        lambda x: x.roll((-1, 4), (1, -1)),
+        lambda x: x.roll(7),
+    )
+    for whole in (x, images):
+        for view in (
+            lambda x: x,
+            lambda x: x.permute(2, 0, 3, 1),
+            lambda x: x[1:, 1:, :, 3:],
+            lambda x: x[:, :, ::2, ::3],
+            lambda x: x[:, :1].expand(-1, 4, -1, -1),
+            lambda x: x[:1, :1, :1, :1].expand(2, 3, 4, 5),
+            lambda x: x[:, 0, :, :0],
+            lambda x: x.transpose(1, 3)[:, ::2],
+        ):
+            for call in calls:
+                expected = call(view(whole))
+                result = call(view(whole.to(device)))
+                assert torch.equal(result.cpu(), expected)
+                assert result.stride() == expected.stride()
+    number = torch.tensor(3.0)
+    _same(number, number.to(device), lambda x: x.flip(0))
+    _same(number, number.to(device), lambda x: x.flip(()))
+    _same(number, number.to(device), lambda x: x.roll(1))
+
+
+def test_flips_of_many_dimensions(device):
+    x = torch.randn([2] * 12)
+    _same(x, x.to(device), lambda x: x.flip(1, 3, 5, 7, 9))
+    _same(x, x.to(device), lambda x: x.flip(list(range(0, 12, 2))))
+    _same(x, x.to(device), lambda x: x.flip(list(range(12))))
+    _same(x, x.to(device), lambda x: x.roll([1] * 6, list(range(0, 12, 2))))
+
+
+def test_flips_of_conjugates_and_negatives(device, skip_complex_for_gpus):
+    skip_complex_for_gpus(torch.complex64)
+    x = torch.randn(4, 20, dtype=torch.complex64)
+    _same(x, x.to(device), lambda x: x.conj().flip(1))
+    _same(x, x.to(device), lambda x: x.conj().imag.flip(0, 1))
+    _same(x, x.to(device), lambda x: x.conj().imag.roll(3, 1))
+
+
+def test_gradients_of_flip_and_roll(device):
+    for x in (torch.randn(3, 4, 37), torch.randn(3, 37, 4).transpose(1, 2)):
+        check(lambda x: x.flip(1, 2), [x], device)
+        check(lambda x: x.roll((1, 5), (0, 2)), [x], device)
+
+
+# Written past the caches on CPUs.
+@pytest.mark.parametrize("width", [1024, 1023])
+def test_large_flips_and_rolls(device, width):
+    x = torch.randint(100, (9000, width), dtype=torch.int32)
+    y = x.to(device)
+    for call in (
+        lambda x: x.flip(1),
+        lambda x: x.flip(0),
+        lambda x: x.roll((7, 5), (0, 1)),
+    ):
+        assert torch.equal(call(y).cpu(), call(x))
 
 
 def test_long_cumulative_sums_stay_exact(device):

@@ -65,6 +65,7 @@ _KERNELS = (
     "nonzero",
     "roll",
     "scatter_add",
+    "sum",
     "tril",
     "triu",
 )

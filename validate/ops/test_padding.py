@@ -52,12 +52,85 @@ def test_layouts(device, mode, layout):
     check(lambda x: F.pad(x, (3, 2, 1, 4, 3, 0), mode), [x], device)
 
 
+# Around the 16 elements of a vector: of a row's inside, and of a pixel's channels.
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_runs(device, mode, spatial):
+    for width in (5, 15, 16, 17, 20, 21, 37):
+        for padding in ((1, 1), (4, 2), (-1, 3), (3, -2), (-4, 4), (0, 0), (-1, -1)):
+            sides = padding + (1, 2) * (spatial - 1)
+            x = torch.randn(2, 3, *(4,) * (spatial - 1), width)
+            check(lambda x: F.pad(x, sides, mode), [x], device)  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_runs_of_pixels(device, mode, dtype):
+    for channels in (2, 3, 15, 16, 17, 40):
+        for padding in ((1, 1, 2, 3), (-1, 4, 3, -2), (-4, 4, 0, 0)):
+            x = torch.randn(2, channels, 5, 7).to(memory_format=torch.channels_last)
+            check(lambda x: F.pad(x, padding, mode), [x], device, dtype)  # noqa: B023
+    x = torch.randn(2, 17, 3, 4, 5).to(memory_format=torch.channels_last_3d)
+    check(lambda x: F.pad(x, (1, 2, -1, 2, 2, 1), mode), [x], device, dtype)
+
+
+def gradient_of(name, grad, x, padding):
+    return getattr(torch.ops.aten, f"{name}_backward")(grad, x, padding)
+
+
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["reflection", "replication"])
+def test_gradients_in_other_layouts(device, kind, spatial):
+    name = f"{kind}_pad{spatial}d"
+    sizes = (6, 5, 18)[-spatial:]
+    padding = (2, 1) * spatial
+    x = torch.randn(2, 17, *sizes)
+    grad = torch.randn(2, 17, *(size + 3 for size in sizes))
+    last = {2: torch.channels_last, 3: torch.channels_last_3d}.get(spatial)
+    inputs = [x] if last is None else [x, x.to(memory_format=last)]
+    grads = [
+        grad,
+        grad.movedim(1, -1).contiguous().movedim(-1, 1),
+        grad.transpose(-1, 0).contiguous().transpose(-1, 0),
+        torch.stack([grad, grad], -1)[..., 0],
+        torch.cat([grad, grad], 1).movedim(1, -1).contiguous().movedim(-1, 1)[:, 3:20],
+        torch.randn(()).expand(grad.shape),
+    ]
+    for x in inputs:
+        for g in grads:
+            check(
+                lambda g, x: gradient_of(name, g, x, padding),
+                [g, x],
+                device,
+                backward=False,
+            )
+
+
+def test_gradient_into_any_layout(device):
+    x = torch.randn(2, 17, 5, 18)
+    grad = torch.randn(2, 17, 8, 21)
+    padding = (2, 1, 2, 1)
+    expected = gradient_of("reflection_pad2d", grad, x, padding)
+    for make in (
+        lambda: torch.empty(2, 17, 5, 36, device=device)[..., ::2],
+        lambda: torch.empty(2, 5, 18, 20, device=device)[..., 1:18].movedim(-1, 1),
+        lambda: torch.empty(18, 5, 17, 2, device=device).permute(3, 2, 1, 0),
+    ):
+        out = make()
+        torch.ops.aten.reflection_pad2d_backward.grad_input(
+            grad.to(device), x.to(device), padding, grad_input=out
+        )
+        torch.testing.assert_close(out.cpu(), expected)
+
+
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 def test_keeps_channels_last(device, mode):
     x = torch.randn(2, 5, 6, 7).to(memory_format=torch.channels_last)
     expected = F.pad(x, (1, 2, 3, 4), mode)
     result = F.pad(x.to(device), (1, 2, 3, 4), mode)
     assert result.stride() == expected.stride()
+    x = torch.randn(2, 5, 4, 6, 7).to(memory_format=torch.channels_last_3d)
+    check(lambda x: F.pad(x, (1, 2) * 3, mode), [x], device, strides=True)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.uint8, torch.int64])

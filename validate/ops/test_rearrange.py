@@ -110,6 +110,53 @@ def test_shuffles_of_channels_dtypes(device, dtype):
     assert torch.equal(F.pixel_unshuffle(y, 4).cpu(), x)
 
 
+# Groups and channels of each around what a vector holds, few pixels and many.
+@pytest.mark.parametrize("groups", [2, 3, 8, 15, 16, 29])
+@pytest.mark.parametrize("group_size", [2, 3, 8, 15, 16, 29, 58])
+def test_channel_shuffles(device, groups, group_size):
+    for dtype in (torch.float32, torch.uint8):
+        for size in ((1, 1), (3, 5), (29, 37)):
+            x = torch.randint(250, (2, groups * group_size, *size)).to(dtype)
+            x = x.to(memory_format=torch.channels_last)
+            moved = x.to(device)
+            result, expected = (
+                F.channel_shuffle(moved, groups),
+                F.channel_shuffle(x, groups),
+            )
+            assert torch.equal(result.cpu(), expected)
+            assert result.stride() == expected.stride()
+            back = F.channel_shuffle(result, group_size)
+            assert torch.equal(back.cpu(), x)
+            part = F.channel_shuffle(moved[1:, :, 1:, 1:], groups)
+            assert torch.equal(part.cpu(), F.channel_shuffle(x[1:, :, 1:, 1:], groups))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.bfloat16, torch.int64, torch.complex64]
+)
+def test_channel_shuffles_dtypes(device, dtype):
+    for shape in ((2, 24, 5), (2, 24, 3, 5), (2, 24, 2, 3, 5)):
+        x = torch.randint(2, shape).to(dtype).movedim(1, -1).contiguous().movedim(-1, 1)
+        for groups in (1, 3, 8, 12, 24):
+            result = F.channel_shuffle(x.to(device), groups)
+            assert torch.equal(result.cpu(), F.channel_shuffle(x, groups))
+
+
+def test_gradient_of_channel_shuffle(device):
+    for layout in LAYOUTS:
+        x = layout(torch.randn(2, 48, 3, 5))
+        check(lambda x: F.channel_shuffle(x, 3), [x], device)
+
+
+# Written past the caches on CPUs.
+@pytest.mark.parametrize("groups", [3, 4, 16])
+def test_large_channel_shuffles(device, groups):
+    x = torch.randint(250, (2, 48, 420, 421), dtype=torch.int32)
+    moved = x.to(device, memory_format=torch.channels_last)
+    result = F.channel_shuffle(moved, groups)
+    assert torch.equal(result.cpu(), F.channel_shuffle(x, groups))
+
+
 @pytest.mark.parametrize("call", SHUFFLES)
 def test_shuffles_of_nothing(device, call):
     # Not against the CPU, where pixel_unshuffle returns an empty tensor as it is.

@@ -148,3 +148,98 @@ def test_variance_against_float64(device, size, mean):
                 torch.testing.assert_close(
                     got.cpu().double(), wanted, rtol=1e-4, atol=1e-4
                 )
+
+
+INTEGERS = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+]
+
+
+def _integers(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    if dtype == torch.bool:
+        return torch.rand(size) < 0.9
+    info = torch.iinfo(dtype)
+    # the ends of int64 wrap around in sums, as on the CPU
+    return torch.randint(info.min, info.max, size, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("layout", [contiguous, offset, strided])
+@pytest.mark.parametrize("size,dim", CASES)
+def test_integers(device, size, dim, layout, dtype):
+    x = layout(_integers(size, dtype))
+    y = layout(x.to(device))
+    ops = [torch.sum, torch.any, torch.all, torch.amax, torch.amin, torch.count_nonzero]
+    for op in ops:
+        result, expected = op(y, dim), op(x, dim)
+        assert result.dtype == expected.dtype
+        assert torch.equal(result.cpu(), expected)
+    assert torch.equal(y.sum().cpu(), x.sum())
+    if dtype != torch.bool:
+        assert torch.equal(y.max().cpu(), x.max())
+        assert torch.equal(y.prod(dim[0]).cpu(), x.prod(dim[0]))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_conditions_met_nowhere_or_everywhere(device, dtype):
+    for x in (torch.zeros(40, 67, dtype=dtype), torch.full((40, 67), 1, dtype=dtype)):
+        for one_differs in (False, True):
+            if one_differs:
+                x[37, 65] = 1 - x[37, 65].int()
+            y = x.to(device)
+            for dim in (0, 1):
+                assert torch.equal(y.any(dim).cpu(), x.any(dim))
+                assert torch.equal(y.all(dim).cpu(), x.all(dim))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("size", [(3, 15), (3, 8211), (1, 100003), (2, 40, 70)])
+def test_places_of_integer_extremes(device, size, dtype):
+    x = torch.randint(0, 5, size).to(dtype)
+    y = x.to(device)
+    for dim in range(len(size)):
+        for op in (torch.argmax, torch.argmin):
+            assert torch.equal(op(y, dim).cpu(), op(x, dim))
+        result, expected = y.max(dim), x.max(dim)
+        for on_device, on_cpu in zip(result, expected, strict=True):
+            assert torch.equal(on_device.cpu(), on_cpu)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("kind", ["ties", "rising", "nan", "infinite", "zeros"])
+# outputs of no, one and several vectors; rows of no, one and several at once
+@pytest.mark.parametrize(
+    "size", [(7, 15), (1, 16), (4, 17), (5, 33), (6, 1030), (2, 21, 47), (40000, 16)]
+)
+def test_places_between_rows(device, size, kind, dtype):
+    x = _values(kind, size, dtype)
+    whole = torch.zeros(x.numel() + 3, dtype=dtype, device=device)
+    y = whole[3:].view(size).copy_(x)
+    dim = len(size) - 2
+    for op in (torch.max, torch.min):
+        for on_cpu, on_device in zip(op(x, dim), op(y, dim), strict=True):
+            torch.testing.assert_close(
+                on_device.cpu(), on_cpu, rtol=0, atol=0, equal_nan=True
+            )
+    assert torch.equal(y.argmax(dim).cpu(), x.argmax(dim))
+
+
+@pytest.mark.parametrize("size,dim", [((3, 70), ()), ((2, 0), (1,)), ((0, 3), (0,))])
+def test_sum_in_another_dtype(device, size, dim):
+    x = torch.randn(size).mul(9)
+    for given, wanted in [
+        (torch.int8, torch.int32),
+        (torch.bool, torch.float32),
+        (torch.int32, torch.float64),
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.int64),
+    ]:
+        y = x.to(given)
+        result = y.to(device).sum(dim, dtype=wanted)
+        torch.testing.assert_close(result.cpu(), y.sum(dim, dtype=wanted))

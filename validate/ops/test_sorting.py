@@ -104,6 +104,27 @@ def test_kthvalue_median_mode(device):
     assert torch.equal(coarse.gather(1, indices.cpu()[:, None])[:, 0], values.cpu())
 
 
+# a row of a work-item; few rows of several; columns of no and of many vectors
+@pytest.mark.parametrize(
+    "size", [(1, 1), (7, 15), (3, 16), (300, 33), (1, 32768), (3, 70001)]
+)
+@pytest.mark.parametrize("dtype", [t for t in _DTYPES if t != torch.bool])
+def test_ranks(device, dtype, size):
+    x = _values(size, dtype)
+    there = torch.cat([x[:1], x]).to(device)[1:]
+    values, order = x.sort(dim=1, stable=True)
+    for k in {1, (size[1] + 1) // 2, size[1]}:
+        _same(there.kthvalue(k, 1), (values[:, k - 1], order[:, k - 1]))
+    if x.is_floating_point():
+        x[torch.rand(size) < 0.3] = float("nan")
+        x[0, ::5] = 0.0
+        x[0, 1::5] = -0.0
+        there.copy_(x)
+    for op in (torch.median, torch.nanmedian):
+        _same(op(there, 1)[:1], op(x, 1)[:1])
+        _same([op(there)], [op(x)])
+
+
 def test_gradients(device):
     x = torch.randn(5, 40)
     weights = torch.randn(5, 40)

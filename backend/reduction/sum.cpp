@@ -1,0 +1,57 @@
+// sum, which reads bool, integers and halves as they lie, whatever dtype the
+// total has: ATen's host function would make a converted copy first.
+#include "reduction.h"
+
+#include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/ops/sum_meta.h>
+#include <ATen/ops/sum_ops.h>
+
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/structured.h"
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+constexpr ReductionOp kSum{"sum.IntList_out",
+                           "compute_t",
+                           "0",
+                           "state + x",
+                           "a + b",
+                           {"state"},
+                           "",
+                           true};
+
+bool is_read_as_it_lies(at::ScalarType from, at::ScalarType to) {
+  return (to == at::kLong && at::isIntegralType(from, true) &&
+          from != at::kUInt64) ||
+         (to == at::kFloat && at::isReducedFloatingType(from));
+}
+
+struct sum_out : at::meta::structured_sum_dim_IntList {
+  void impl(const Tensor& self,
+            at::OptionalIntArrayRef dim,
+            bool keepdim,
+            std::optional<at::ScalarType>,
+            const Tensor& result) {
+    const at::ScalarType type = result.scalar_type();
+    const bool converts = is_read_as_it_lies(self.scalar_type(), type);
+    auto iter = at::meta::make_reduction(
+        self, result, dim, keepdim, converts ? self.scalar_type() : type);
+    if (iter.numel() == 0) {
+      result.zero_();
+      return;
+    }
+    reduce(iter, kSum, {}, compute_type(type));
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<sum_out, at::_ops::sum_IntList_out>(m);
+}
+
+}  // namespace torch_opencl::ops
