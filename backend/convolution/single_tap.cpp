@@ -141,7 +141,7 @@ void multiply_images(const ConvolutionProblem& p,
   const Tensor panels =
       pack_weight(p, weight.values, weight.row, left_width(source, rows));
   if (!is_plain || source.stride(4) != 1 || result.stride(4) != 1 ||
-      !is_right_in_place(source, rows, p.pixels())) {
+      !is_right_in_place(source, rows, p.pixels(), depth)) {
     for_each_chunk(p,
                    source,
                    result,

@@ -101,8 +101,8 @@ InPlace in_place_of(const Product& p, const GemmArguments& a) {
   if (!can_repeat(a)) {
     return InPlace::kNeither;
   }
-  const bool is_right =
-      a.right.stride(2) == 1 && is_right_in_place(a.out, p.rows, p.columns);
+  const bool is_right = a.right.stride(2) == 1 &&
+                        is_right_in_place(a.out, p.rows, p.columns, p.depth);
   const bool is_left = a.left.stride(2) == 1 && p.columns <= kReadersInPlace &&
                        is_left_in_place(a.out, p.rows);
   return is_right && (!is_left || p.columns >= p.rows) ? InPlace::kRight

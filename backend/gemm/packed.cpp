@@ -92,9 +92,12 @@ int64_t rows_at_once(const at::TensorBase& on, int64_t width) {
 
 bool is_right_in_place(const at::TensorBase& on,
                        int64_t rows,
-                       int64_t columns) {
+                       int64_t columns,
+                       int64_t depth) {
   const int64_t width = widest_columns(on);
-  return is_compute_typed(on) && rows <= kReadersInPlace && columns >= width &&
+  const int64_t readers =
+      depth <= kFewLines ? kReadersOfFewLines : kReadersInPlace;
+  return is_compute_typed(on) && rows <= readers && columns >= width &&
          round_up(columns, width) <= columns + columns / 8;
 }
 

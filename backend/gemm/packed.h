@@ -93,12 +93,18 @@ constexpr int64_t kFewestRows = 8;
 // Rows of tiles that read a left operand where it lies before the next ones do.
 constexpr int64_t kRowTilesOfStrip = 8;
 
-// Panels pay where more rows or columns of the product read them.
+// Panels pay where more rows or columns of the product read them; those of few
+// lines, which the nearest cache holds for a tile, later.
 constexpr int64_t kReadersInPlace = 512;
+constexpr int64_t kFewLines = 32;
+constexpr int64_t kReadersOfFewLines = 1024;
 
-// True where reading a right operand of `columns` columns as it lies, for
-// `rows` rows of the product, saves more than panels would.
-bool is_right_in_place(const at::TensorBase& on, int64_t rows, int64_t columns);
+// True where reading a right operand of `depth` lines of `columns` columns as
+// it lies, for `rows` rows of the product, saves more than panels would.
+bool is_right_in_place(const at::TensorBase& on,
+                       int64_t rows,
+                       int64_t columns,
+                       int64_t depth);
 
 // The same of a left operand of `rows` rows.
 bool is_left_in_place(const at::TensorBase& on, int64_t rows);

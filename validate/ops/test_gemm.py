@@ -71,7 +71,10 @@ def test_mm_layouts(device, rows, left, right):
 # Read as they lie where they are as wide as tiles: the right one, the left one.
 @pytest.mark.parametrize("right", [contiguous, strided, offset, expanded])
 @pytest.mark.parametrize("left", [contiguous, strided, offset, expanded])
-@pytest.mark.parametrize("shape", [(30, 300, 95), (95, 257, 30), (48, 19, 48)])
+@pytest.mark.parametrize(
+    "shape",
+    [(30, 300, 95), (95, 257, 30), (48, 19, 48), (530, 17, 95), (530, 33, 95)],
+)
 def test_mm_of_operands_in_place(device, shape, left, right):
     m, k, n = shape
     a, b = left(torch.randn(m, k)), right(torch.randn(k, n))
