@@ -15,13 +15,13 @@
 #define INTERLEAVES 1  // 0: `self` has the turns, `out` the lines
 #endif
 
-// Offsets of vector j of those that hold elements [i, i + count) of each line.
-#define IN_LINES(strides, j, i, count) ((j) * (strides)[0] + (i))
-#define IN_TURNS(strides, j, i, count) ((i) * FACTOR + (j) * (count))
+// Offsets of vector j of those that hold elements [i, i + LANES) of each line.
+#define IN_LINES(strides, j, i) ((j) * (strides)[0] + (i))
+#define IN_TURNS(j, i) ((i) * FACTOR + (j) * LANES)
 
 #if INTERLEAVES
-#define SELF_OFFSET(j, i, count) IN_LINES(p->self_strides, j, i, count)
-#define OUT_OFFSET(j, i, count) IN_TURNS(p->out_strides, j, i, count)
+#define SELF_OFFSET(j, i) IN_LINES(p->self_strides, j, i)
+#define OUT_OFFSET(j, i) IN_TURNS(j, i)
 #define SHUFFLE(a, b)                         \
   {                                           \
     const lanes_t low = INTERLEAVED_LOW(a, b); \
@@ -63,8 +63,8 @@
 #define EVEN_QUARTERS(a, b) ((lanes_t)(a.s0123, a.s89ab, b.s0123, b.s89ab))
 #define ODD_QUARTERS(a, b) ((lanes_t)(a.s4567, a.scdef, b.s4567, b.scdef))
 #else
-#define SELF_OFFSET(j, i, count) IN_TURNS(p->self_strides, j, i, count)
-#define OUT_OFFSET(j, i, count) IN_LINES(p->out_strides, j, i, count)
+#define SELF_OFFSET(j, i) IN_TURNS(j, i)
+#define OUT_OFFSET(j, i) IN_LINES(p->out_strides, j, i)
 #define SHUFFLE(a, b)                                \
   {                                                  \
     const lanes_t low = (lanes_t)(a.even, b.even);   \
@@ -97,8 +97,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_interleaved(
     for (int next = 0; next < p->sizes[1]; next += LANES) {
       // The last vector overlaps its neighbour.
       const int i = min(next, p->sizes[1] - LANES);
-#define LOAD_VECTOR(j) CONCAT(load_lanes_, DTYPE)(x + SELF_OFFSET(j, i, LANES))
-#define STORE_VECTOR(j, value) stream_whole_lanes(y + OUT_OFFSET(j, i, LANES), value)
+#define LOAD_VECTOR(j) CONCAT(load_lanes_, DTYPE)(x + SELF_OFFSET(j, i))
+#define STORE_VECTOR(j, value) stream_whole_lanes(y + OUT_OFFSET(j, i), value)
 #if FACTOR == 2
       lanes_t a = LOAD_VECTOR(0), b = LOAD_VECTOR(1);
       SHUFFLE(a, b)

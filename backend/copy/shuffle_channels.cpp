@@ -1,4 +1,5 @@
 #include "shuffle_channels.h"
+#include "shuffle_text.h"
 
 #include "../../cpp/aten/launch.h"
 #include "../common/bits.h"
@@ -15,7 +16,7 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kLanes = 16;
+constexpr int kLanes = kShuffleLanes;
 
 // What the text depends on: what a step moves.
 struct Key {
@@ -38,15 +39,6 @@ std::string number(int value) {
   return std::to_string(value);
 }
 
-// Where the vectors of a step begin, counted in its values.
-std::vector<int> starts(const Key& key) {
-  const int length = key.pixels * key.groups * key.group_size;
-  std::vector<int> starts;
-  for (int next = 0; next < length; next += kLanes)
-    starts.push_back(std::min(next, length - kLanes));
-  return starts;
-}
-
 // The place in the source of a value of the result.
 int source_of(const Key& key, int place) {
   const int square = key.groups * key.group_size;
@@ -55,45 +47,25 @@ int source_of(const Key& key, int place) {
          channel / key.groups;
 }
 
-// A vector of the result out of those of the source.
-std::string shuffled(const Key& key, int start) {
-  const std::vector<int> sources = starts(key);
-  std::string text;
-  std::array<bool, kLanes> has{};
-  for (size_t s = 0; s < sources.size(); ++s) {
-    std::string lanes;
-    bool adds = false;
-    for (int l = 0; l < kLanes; ++l) {
-      const int lane = source_of(key, start + l) - sources[s];
-      const bool takes = !has[l] && lane >= 0 && lane < kLanes;
-      lanes += ", " + number(has[l] ? l : takes ? kLanes + lane : -1);
-      has[l] |= takes;
-      adds |= takes;
-    }
-    if (adds) {
-      const std::string source = "a" + number(static_cast<int>(s));
-      text = "__builtin_shufflevector(" + (text.empty() ? source : text) +
-             ", " + source + lanes + ")";
-    }
-  }
-  return text;
-}
-
-std::string move_text(const Key& key) {
+// Values are numbered by their places in the source.
+std::vector<ShuffledVectors> orders(const Key& key) {
+  const int length = key.pixels * key.groups * key.group_size;
   // Vectors that are 16 channels of a group, or 16 groups, lie a pitch apart.
   const auto offset = [](int start, int line, const char* pitch) {
     return line == kLanes ? number(start / kLanes) + " * " + pitch
                           : number(start);
   };
-  std::string text;
-  int source = 0;
-  for (const int start : starts(key))
-    text += "const vector_t a" + number(source++) + " = LOAD_VECTOR(x + " +
-            offset(start, key.group_size, "group_size") + "); ";
-  for (const int start : starts(key))
-    text += "STORE_VECTOR(" + shuffled(key, start) + ", y + " +
-            offset(start, key.groups, "groups") + "); ";
-  return text;
+  ShuffledVectors loaded, stored;
+  cover_by_vectors(length, [&](int start) {
+    loaded.push_back(
+        {"x + " + offset(start, key.group_size, "group_size"), {}});
+    stored.push_back({"y + " + offset(start, key.groups, "groups"), {}});
+    for (int l = 0; l < kLanes; ++l) {
+      loaded.back().values[l] = start + l;
+      stored.back().values[l] = source_of(key, start + l);
+    }
+  });
+  return {loaded, stored};
 }
 
 runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
@@ -104,7 +76,7 @@ runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
         preamble(bits_dtype(key.element_size), false) + "#define VECTOR " +
             bits_name(key.element_size) + "\n#define PIXELS " +
             number(key.pixels) + "\n#define STREAM " + number(key.streams) +
-            "\n#define MOVE " + move_text(key) + "\n" +
+            "\n#define MOVE " + shuffle_text(orders(key)) + "\n" +
             sources::shuffle_channels.text,
         "shuffle_channels");
   });

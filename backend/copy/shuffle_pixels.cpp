@@ -1,4 +1,5 @@
 #include "shuffle_pixels.h"
+#include "shuffle_text.h"
 
 #include "../../cpp/aten/launch.h"
 #include "../common/bits.h"
@@ -14,7 +15,7 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kLanes = 16;
+constexpr int kLanes = kShuffleLanes;
 constexpr int kMostFactor = 4;
 
 // problem_t of shuffle_pixels.cl.
@@ -48,33 +49,19 @@ struct Key {
   }
 };
 
-// 16 values of a step, by their places among the packed ones; lies in memory at
-// `address` or in registers.
-struct Vector {
-  std::string address;
-  std::array<int, kLanes> values;
-};
-using Vectors = std::vector<Vector>;
-
 std::string number(int value) {
   return std::to_string(value);
 }
 
-// Vectors that cover `length` >= 16 values; the last may overlap another.
-template <class Make>
-void cover(int length, const Make& make) {
-  for (int next = 0; next < length; next += kLanes)
-    make(std::min(next, length - kLanes));
-}
-
 // The order between packed values (taken = 1) and rows (taken = square) in
-// which place / taken has still to be separated.
-Vectors partly_separated(const Key& key, int taken) {
+// which place / taken has still to be separated. Values are numbered by their
+// places among the packed ones.
+ShuffledVectors partly_separated(const Key& key, int taken) {
   const int left = key.square() / taken;
   const int values = key.pixels * key.channels;
-  Vectors vectors;
-  cover(values * key.square(), [&](int start) {
-    Vector vector{"packed_at + " + number(start), {}};
+  ShuffledVectors vectors;
+  cover_by_vectors(values * key.square(), [&](int start) {
+    ShuffledVector vector{"packed_at + " + number(start), {}};
     for (int l = 0; l < kLanes; ++l) {
       const int place = start + l;
       const int low = place / (values * left);
@@ -86,12 +73,12 @@ Vectors partly_separated(const Key& key, int taken) {
   return vectors;
 }
 
-Vectors rows(const Key& key) {
+ShuffledVectors rows(const Key& key) {
   const int line = key.pixels * key.factor * key.channels;
-  Vectors vectors;
+  ShuffledVectors vectors;
   for (int y = 0; y < key.factor; ++y)
-    cover(line, [&](int start) {
-      Vector vector{
+    cover_by_vectors(line, [&](int start) {
+      ShuffledVector vector{
           "rows_at + " + number(y) + " * row + " +
               (key.channels == kLanes ? number(start / kLanes) + " * channels"
                                       : number(start)),
@@ -110,8 +97,8 @@ Vectors rows(const Key& key) {
 }
 
 // The orders that values go through, each by shuffles of few vectors.
-std::vector<Vectors> orders(const Key& key) {
-  std::vector<Vectors> orders = {partly_separated(key, 1)};
+std::vector<ShuffledVectors> orders(const Key& key) {
+  std::vector<ShuffledVectors> orders = {partly_separated(key, 1)};
   if (key.channels == kLanes) {
     const int step = key.factor == 3 ? 3 : 2;
     for (int taken = step; taken < key.square(); taken *= step)
@@ -120,56 +107,6 @@ std::vector<Vectors> orders(const Key& key) {
   orders.push_back(rows(key));
   if (!key.to_rows) std::reverse(orders.begin(), orders.end());
   return orders;
-}
-
-// A vector's values out of those of `sources`, which are named `name`0, ...
-std::string gathered(const Vectors& sources,
-                     const std::string& name,
-                     const Vector& wanted) {
-  std::string text;
-  std::array<bool, kLanes> has{};
-  for (size_t s = 0; s < sources.size(); ++s) {
-    const auto& values = sources[s].values;
-    std::string lanes;
-    bool adds = false;
-    for (int l = 0; l < kLanes; ++l) {
-      const auto at = std::find(values.begin(), values.end(), wanted.values[l]);
-      const bool takes = !has[l] && at != values.end();
-      lanes += ", " + number(has[l]  ? l
-                             : takes ? kLanes + int(at - values.begin())
-                                     : -1);
-      has[l] |= takes;
-      adds |= takes;
-    }
-    if (adds) {
-      const std::string source = name + number(static_cast<int>(s));
-      text = "__builtin_shufflevector(" + (text.empty() ? source : text) +
-             ", " + source + lanes + ")";
-    }
-  }
-  return text;
-}
-
-std::string move_text(const Key& key) {
-  const std::vector<Vectors> steps = orders(key);
-  std::string text;
-  std::string name = "a";
-  for (size_t v = 0; v < steps[0].size(); ++v)
-    text += "const vector_t a" + number(static_cast<int>(v)) +
-            " = LOAD_VECTOR(" + steps[0][v].address + "); ";
-  for (size_t s = 1; s < steps.size(); ++s) {
-    const std::string next(1, static_cast<char>('a' + s));
-    for (size_t v = 0; v < steps[s].size(); ++v) {
-      const std::string value = gathered(steps[s - 1], name, steps[s][v]);
-      text +=
-          s + 1 < steps.size()
-              ? "const vector_t " + next + number(static_cast<int>(v)) + " = " +
-                    value + "; "
-              : "STORE_VECTOR(" + value + ", " + steps[s][v].address + "); ";
-    }
-    name = next;
-  }
-  return text;
 }
 
 runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
@@ -182,7 +119,7 @@ runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
                                       std::pair("PIXELS", key.pixels),
                                       std::pair("STREAM", int(key.streams))})
       text += std::string("\n#define ") + name + " " + number(value);
-    text += "\n#define MOVE " + move_text(key) + "\n";
+    text += "\n#define MOVE " + shuffle_text(orders(key)) + "\n";
     return device.programs().get_generated("shuffle_pixels",
                                            text + sources::shuffle_pixels.text,
                                            "shuffle_pixels");

@@ -3,6 +3,7 @@
 #include "../common/dtype_check.h"
 #include "kernel_sources.h"
 
+#include <ATen/ceil_div.h>
 #include <ATen/native/GridSamplerUtils.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
@@ -14,13 +15,10 @@ namespace torch_opencl::ops {
 namespace {
 
 using namespace torch_opencl::aten;
+using at::ceil_div;
 using at::Tensor;
 
 constexpr int kWorkGroup = 64;
-int64_t ceil_div(int64_t count, int64_t size) {
-  return (count + size - 1) / size;
-}
-
 constexpr int kTaps[] = {2, 1, 4};  // bilinear, nearest, bicubic
 // Of kernels for CPUs.
 constexpr int kLanes = 16;
@@ -162,43 +160,18 @@ bool has_pixels(const Tensor& image) {
 // copy: of a grid whose pixels cannot be walked as one dimension, small beside
 // what is made of it.
 Tensor grid_of_blocks(const Tensor& grid) {
-  return merged_stride(grid, 1, grid.dim() - 2) != 0
+  return !aten::device_of(grid).is_cpu() ||
+                 merged_stride(grid, 1, grid.dim() - 2) != 0
              ? grid
              : grid.clone(at::MemoryFormat::Contiguous);
 }
 
 // copy: of a gradient whose pixels do not follow each other.
 Tensor gradient_of_blocks(const Tensor& gradient) {
-  return merged_stride(gradient, 2, gradient.dim() - 1) == 1
+  return !aten::device_of(gradient).is_cpu() ||
+                 merged_stride(gradient, 2, gradient.dim() - 1) == 1
              ? gradient
              : gradient.clone(at::MemoryFormat::Contiguous);
-}
-
-// Launches a kernel for CPUs, whose last argument is the grid.
-template <int kSpatial, class... Arguments>
-void run_blocks(const runtime::KernelSource& source,
-                const char* kernel,
-                const Options& options,
-                int pixels,
-                const NDRange& work,
-                Geometry geometry,
-                const Tensor& grid,
-                const Arguments&... arguments) {
-  geometry.grid_strides[3] = merged_stride(grid, 1, kSpatial);
-  launch(grid,
-         source,
-         kernel,
-         {{"DTYPE", dtype_of(grid)},
-          {"INTERPOLATION", options.interpolation_mode},
-          {"PADDING", options.padding_mode},
-          {"ALIGN_CORNERS", options.align_corners},
-          {"SPATIAL", kSpatial},
-          {"GROUPS", pixels / kLanes},
-          {"LANES", kLanes}},
-         work,
-         geometry,
-         arguments...,
-         arg(grid));
 }
 
 template <int kSpatial>
@@ -208,23 +181,50 @@ int pixels_of_block(const Options& options) {
                   kSlotsOfBlock / (kSpatial == 3 ? taps * taps : taps) / taps);
 }
 
+// Launches a kernel for CPUs, whose last argument is the grid.
+template <int kSpatial, class... Arguments>
+void run_blocks(const runtime::KernelSource& source,
+                const char* kernel,
+                const Options& options,
+                const NDRange& work,
+                const Tensor& image,
+                const Tensor& grid,
+                const Tensor& out,
+                const Arguments&... arguments) {
+  Geometry geometry = geometry_of<kSpatial>(image, grid, out);
+  geometry.grid_strides[3] = merged_stride(grid, 1, kSpatial);
+  launch(grid,
+         source,
+         kernel,
+         {{"DTYPE", dtype_of(grid)},
+          {"INTERPOLATION", options.interpolation_mode},
+          {"PADDING", options.padding_mode},
+          {"ALIGN_CORNERS", options.align_corners},
+          {"SPATIAL", kSpatial},
+          {"GROUPS", pixels_of_block<kSpatial>(options) / kLanes},
+          {"LANES", kLanes}},
+         work,
+         geometry,
+         arguments...,
+         arg(grid));
+}
+
 template <int kSpatial>
 void forward_blocks(const Options& options,
                     const Tensor& image,
-                    const Tensor& given_grid,
+                    const Tensor& grid,
                     const Tensor& out) {
-  const Tensor grid = grid_of_blocks(given_grid);
-  const int pixels = pixels_of_block<kSpatial>(options);
-  const int64_t blocks = ceil_div(out[0][0].numel(), pixels);
+  const int64_t blocks =
+      ceil_div<int64_t>(out[0][0].numel(), pixels_of_block<kSpatial>(options));
   const int64_t channels = image.size(1);
   if (has_pixels(image)) {
     run_blocks<kSpatial>(sources::grid_sampler_pixels,
                          "grid_sampler_forward_pixels",
                          options,
-                         pixels,
                          range(blocks, out.size(0), 1, 1),
-                         geometry_of<kSpatial>(image, grid, out),
+                         image,
                          grid,
+                         out,
                          arg(out),
                          arg(image));
     return;
@@ -236,10 +236,10 @@ void forward_blocks(const Options& options,
       sources::grid_sampler_planes,
       "grid_sampler_forward_planes",
       options,
-      pixels,
       range(blocks, out.size(0), ceil_div(channels, channels_of_item), 1, 1, 1),
-      geometry_of<kSpatial>(image, grid, out),
+      image,
       grid,
+      out,
       static_cast<int32_t>(channels_of_item),
       arg(out),
       arg(image));
@@ -247,11 +247,9 @@ void forward_blocks(const Options& options,
 
 template <int kSpatial>
 void image_backward_blocks(const Options& options,
-                           const Tensor& grad_output,
-                           const Tensor& given_grid,
+                           const Tensor& gradient,
+                           const Tensor& grid,
                            const Tensor& grad_input) {
-  const Tensor grid = grid_of_blocks(given_grid);
-  const Tensor gradient = gradient_of_blocks(grad_output);
   const int64_t images = grad_input.size(0);
   const int64_t channels = grad_input.size(1);
   const int64_t channels_of_item =
@@ -260,10 +258,10 @@ void image_backward_blocks(const Options& options,
       sources::grid_sampler_planes_backward,
       "grid_sampler_image_backward_planes",
       options,
-      pixels_of_block<kSpatial>(options),
       range(ceil_div(channels, channels_of_item), images, 1, 1),
-      geometry_of<kSpatial>(grad_input, grid, gradient),
+      grad_input,
       grid,
+      gradient,
       static_cast<int32_t>(channels_of_item),
       arg(grad_input),
       arg(gradient));
@@ -271,24 +269,22 @@ void image_backward_blocks(const Options& options,
 
 template <int kSpatial>
 void grid_backward_blocks(const Options& options,
-                          const Tensor& grad_output,
+                          const Tensor& gradient,
                           const Tensor& image,
-                          const Tensor& given_grid,
+                          const Tensor& grid,
                           const Tensor& grad_grid) {
-  const Tensor grid = grid_of_blocks(given_grid);
-  const Tensor gradient = gradient_of_blocks(grad_output);
-  const int pixels = pixels_of_block<kSpatial>(options);
-  run_blocks<kSpatial>(
-      sources::grid_sampler_planes_backward,
-      "grid_sampler_grid_backward_planes",
-      options,
-      pixels,
-      range(ceil_div(grad_output[0][0].numel(), pixels), image.size(0), 1, 1),
-      geometry_of<kSpatial>(image, grid, gradient),
-      grid,
-      arg(grad_grid),
-      arg(gradient),
-      arg(image));
+  const int64_t blocks = ceil_div<int64_t>(gradient[0][0].numel(),
+                                           pixels_of_block<kSpatial>(options));
+  run_blocks<kSpatial>(sources::grid_sampler_planes_backward,
+                       "grid_sampler_grid_backward_planes",
+                       options,
+                       range(blocks, image.size(0), 1, 1),
+                       image,
+                       grid,
+                       gradient,
+                       arg(grad_grid),
+                       arg(gradient),
+                       arg(image));
 }
 
 // The image as kernels for CPUs read it, or nothing where they do not.
@@ -312,17 +308,18 @@ std::optional<Tensor> image_of_blocks(const Options& options,
 
 template <int kSpatial>
 Tensor grid_sampler(const Tensor& input,
-                    const Tensor& grid,
+                    const Tensor& given_grid,
                     int64_t interpolation_mode,
                     int64_t padding_mode,
                     bool align_corners) {
   const Options options{interpolation_mode, padding_mode, align_corners};
-  check_arguments<kSpatial>(input, grid, options);
+  check_arguments<kSpatial>(input, given_grid, options);
   const Tensor out =
-      at::empty(out_sizes<kSpatial>(input, grid), input.options());
+      at::empty(out_sizes<kSpatial>(input, given_grid), input.options());
   if (out.numel() == 0) {
     return out;
   }
+  const Tensor grid = grid_of_blocks(given_grid);
   if (const auto image =
           image_of_blocks<kSpatial>(options, input, grid, true)) {
     forward_blocks<kSpatial>(options, *image, grid, out);
@@ -342,15 +339,17 @@ template <int kSpatial>
 std::tuple<Tensor, Tensor> grid_sampler_backward(
     const Tensor& grad_output,
     const Tensor& input,
-    const Tensor& grid,
+    const Tensor& given_grid,
     int64_t interpolation_mode,
     int64_t padding_mode,
     bool align_corners,
     std::array<bool, 2> output_mask) {
   const Options options{interpolation_mode, padding_mode, align_corners};
-  check_arguments<kSpatial>(input, grid, options);
-  const Geometry geometry = geometry_of<kSpatial>(input, grid, grad_output);
-  const bool is_empty = grad_output.numel() == 0;
+  check_arguments<kSpatial>(input, given_grid, options);
+  const Tensor grid = grid_of_blocks(given_grid);
+  const Tensor gradient = gradient_of_blocks(grad_output);
+  const Geometry geometry = geometry_of<kSpatial>(input, grid, gradient);
+  const bool is_empty = gradient.numel() == 0;
   Tensor grad_input;
   if (output_mask[0]) {
     // Planes are summed in the type of arithmetic.
@@ -360,7 +359,7 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
     if (is_empty) {
       grad_input.zero_();
     } else if (goes_by_blocks(grad_input, grid)) {
-      image_backward_blocks<kSpatial>(options, grad_output, grid, grad_input);
+      image_backward_blocks<kSpatial>(options, gradient, grid, grad_input);
     } else {
       run<kSpatial>("grid_sampler_image_backward",
                     options,
@@ -368,7 +367,7 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
                     geometry,
                     grid,
                     grad_input,
-                    grad_output);
+                    gradient);
     }
     grad_input = grad_input.to(input.scalar_type());
   }
@@ -380,16 +379,16 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
     } else if (const auto image =
                    image_of_blocks<kSpatial>(options, input, grid, false)) {
       grid_backward_blocks<kSpatial>(
-          options, grad_output, *image, grid, grad_grid);
+          options, gradient, *image, grid, grad_grid);
     } else {
       run<kSpatial>(
           "grid_sampler_grid_backward",
           options,
-          range(grad_output[0][0].numel(), grad_output.size(0), kWorkGroup, 1),
+          range(gradient[0][0].numel(), gradient.size(0), kWorkGroup, 1),
           geometry,
           grid,
           grad_grid,
-          grad_output,
+          gradient,
           input);
     }
   }

@@ -73,9 +73,9 @@ Tensor to_dense_rows(const Tensor& tensor, bool channels_last) {
   if (has_dense_rows(tensor, channels_last)) {
     return tensor;
   }
-  // copy: the kernel for CPUs reads rows in the layout that it writes
-  return channels_last ? tensor.movedim(1, -1).contiguous().movedim(-1, 1)
-                       : tensor.contiguous();
+  const Tensor rows = channels_last ? tensor.movedim(1, -1) : tensor;
+  const Tensor dense = rows.contiguous();  // copy: read as what is written lies
+  return channels_last ? dense.movedim(-1, 1) : dense;
 }
 
 // `padding` begins with the last dimension's.

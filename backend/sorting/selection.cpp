@@ -1,14 +1,17 @@
 #include "selection.h"
+#include "sort.h"
 
 #include "../../cpp/aten/launch.h"
 #include "kernel_sources.h"
 
+#include <ATen/ceil_div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 namespace torch_opencl::ops {
 
 using namespace torch_opencl::aten;
+using at::ceil_div;
 using at::Tensor;
 
 namespace {
@@ -21,19 +24,12 @@ constexpr int64_t kItems = 64;
 constexpr int64_t kState = 5;  // state_t
 constexpr int64_t kBelow = 3;  // below_t
 
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 }  // namespace
 
 Tensor selected_columns(const Tensor& rows, RankRule rule, int64_t rank) {
   const int64_t count = rows.size(0);
   const int64_t columns = rows.size(1);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      fits_int32(columns),
-      "sort: 2^31 elements and more along the sorted dimension of an opencl "
-      "tensor");
+  check_columns(rows);
   const at::ScalarType type = rows.scalar_type();
   const bool is_wide = c10::elementSize(type) == 8;
   const std::initializer_list<Define> defines{

@@ -35,12 +35,16 @@ Tensor first_of(const Tensor& order, int64_t kept) {
 
 }  // namespace
 
-Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
-  const int64_t columns = rows.size(1);
+void check_columns(const Tensor& rows) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      fits_int32(columns),
+      fits_int32(rows.size(1)),
       "sort: 2^31 elements and more along the sorted dimension of an opencl "
       "tensor");
+}
+
+Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
+  const int64_t columns = rows.size(1);
+  check_columns(rows);
   const at::TensorOptions options = rows.options();
   if (rows.numel() == 0 || kept == 0) {
     return at::empty({rows.size(0), kept}, options.dtype(at::kLong));

@@ -5,6 +5,9 @@
 
 namespace torch_opencl::ops {
 
+// Refuses (rows, columns) with columns that kernels cannot number.
+void check_columns(const at::Tensor& rows);
+
 // The first `kept` of the int64 column indices that put each row of a
 // contiguous (rows, columns) tensor in order; equal elements keep theirs. NaN
 // counts as the greatest value. The result is contiguous.

@@ -9,6 +9,14 @@ from tolerance import MULTIPLE, assert_matches, nudged, relative_distance
 from torch.utils._pytree import tree_leaves
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+)
 
 # Cancellation may cost about half of a result's bits; a result that loses more
 # shows nothing. In units of the square root of epsilon.

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from against_cpu import FLOATS, channels_last, check, contiguous, offset, strided
+from against_cpu import (
+    FLOATS,
+    INTEGERS,
+    channels_last,
+    check,
+    contiguous,
+    offset,
+    strided,
+)
 
 # (size, reduced dimensions)
 CASES = [
@@ -148,16 +156,6 @@ def test_variance_against_float64(device, size, mean):
                 torch.testing.assert_close(
                     got.cpu().double(), wanted, rtol=1e-4, atol=1e-4
                 )
-
-
-INTEGERS = [
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-]
 
 
 def _integers(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from against_cpu import strided, transposed
+from against_cpu import FLOATS, INTEGERS, strided, transposed
 
-_DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-)
+_DTYPES = (*FLOATS, *INTEGERS)
 # around the lengths of runs and of chunks
 _SHAPES = [(), (1,), (0,), (3, 0), (5, 16), (7, 17), (2, 33), (3, 257), (2, 1500)]
 
