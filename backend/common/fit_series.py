@@ -181,7 +181,12 @@ def series() -> dict[str, Function]:
         "airy_waves": on(-8, -3, mp.airyai),
         "airy_p_far": on(0, 1 / (2 * mp.mpf(8) ** 1.5 / 3) ** 2, pa),
         "airy_q_far": on(0, 1 / (2 * mp.mpf(8) ** 1.5 / 3) ** 2, qa),
+        "log_gamma_near": on(0.5, 3, lambda x: mp.loggamma(x) / ((x - 1) * (x - 2))),
     }
+
+
+# In double precision the driver's own functions serve.
+SINGLE_ONLY = {"log_gamma_near"}
 
 
 # normal_tail: P(X > x) of a standard normal X is exp(-x * x / 2) q R(w), with
@@ -241,7 +246,8 @@ def main() -> None:
     fitted = {name: chebyshev(function) for name, function in series().items()}
     print("#if COMPUTE_IS_DOUBLE")
     for name, coefficients in fitted.items():
-        print(array(name, truncated(coefficients, 56), 19, ""))
+        if name not in SINGLE_ONLY:
+            print(array(name, truncated(coefficients, 56), 19, ""))
     print("#else")
     for name, coefficients in fitted.items():
         print(array(name, truncated(coefficients, 27), 10, "f"))

@@ -18,6 +18,7 @@
 #include <ATen/ops/_upsample_nearest_exact3d_backward_ops.h>
 #include <ATen/ops/_upsample_nearest_exact3d_meta.h>
 #include <ATen/ops/_upsample_nearest_exact3d_ops.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/upsample_bicubic2d_backward_meta.h>
 #include <ATen/ops/upsample_bicubic2d_backward_ops.h>
 #include <ATen/ops/upsample_bicubic2d_meta.h>
@@ -57,7 +58,8 @@ using at::Tensor;
 constexpr int kWorkGroup = 64;
 // MOST_COLUMNS of upsample_rows.cl and MOST_READERS of upsample_pixels.cl.
 constexpr int kMostColumns = 1024;
-constexpr int64_t kItems = 512;  // of upsample_rows.cl, about
+constexpr int64_t kItems = 512;  // of a launch by rows or pixels, about
+constexpr int kColumns = 64;     // of a work-item by pixels
 
 // MODE of upsample.cl.
 enum class Mode { kNearest, kNearestExact, kLinear, kCubic };
@@ -174,6 +176,8 @@ void launch_upsample(Mode mode,
     return;
   }
   if (goes_by_pixels(geometry, written, writes_large)) {
+    const int64_t rows = static_cast<int64_t>(batches * plane);
+    const int64_t rows_of_item = std::clamp<int64_t>(rows / kItems, 1, rows);
     launch(
         written,
         sources::upsample_pixels,
@@ -181,9 +185,16 @@ void launch_upsample(Mode mode,
         {{"DTYPE", dtype_of(written)},
          {"MODE", static_cast<int>(mode)},
          {"ALIGN_CORNERS", rest.align_corners},
+         {"HAS_DEPTH", geometry.large[0] > 1 || geometry.small[0] > 1},
+         {"COLUMNS", kColumns},
          {"LANES", 16}},
-        range(plane, batches, 1, 1),
+        range((rows + rows_of_item - 1) / rows_of_item,
+              (size[2] + kColumns - 1) / kColumns,
+              1,
+              1),
         geometry,
+        static_cast<int32_t>(batches),
+        static_cast<int32_t>(rows_of_item),
         arg(written),
         arg(writes_large ? small : large));
     return;
@@ -207,18 +218,6 @@ void launch_upsample(Mode mode,
          arg(writes_large ? small : large));
 }
 
-// What is read, in a layout that kernels for CPUs walk beside that of
-// `written`: rows or pixels of both.
-Tensor to_layout_of(const Tensor& written, const Tensor& read) {
-  const bool has_rows = written.stride(-1) == 1 && read.stride(-1) == 1;
-  const bool has_pixels = written.stride(1) == 1 && read.stride(1) == 1;
-  if (has_rows || has_pixels || !aten::device_of(written).is_cpu()) {
-    return read;
-  }
-  // copy: several elements are made of each
-  return read.contiguous(written.suggest_memory_format());
-}
-
 void resample(Mode mode,
               const Rest& rest,
               const Tensor& read,
@@ -227,14 +226,30 @@ void resample(Mode mode,
   if (written.scalar_type() != at::kByte || !writes_large) {
     check_floating("upsample", written);
   }
-  const Tensor source = to_layout_of(written, read);
-  const Tensor& large = writes_large ? written : source;
-  const Tensor& small = writes_large ? source : written;
+  Tensor source = read;
+  Tensor result = written;
+  // Kernels for CPUs walk rows or pixels of both sides.
+  const bool has_rows = written.stride(-1) == 1 && read.stride(-1) == 1;
+  const bool has_pixels = written.stride(1) == 1 && read.stride(1) == 1;
+  if (!has_rows && !has_pixels && aten::device_of(written).is_cpu()) {
+    if (read.stride(1) == 1 && written.is_floating_point()) {
+      // The gradient of bicubic is contiguous in torch, whatever it is of.
+      result = at::empty_like(written, read.suggest_memory_format());
+    } else {
+      // copy: several elements are made of each
+      source = read.contiguous(written.suggest_memory_format());
+    }
+  }
+  const Tensor& large = writes_large ? result : source;
+  const Tensor& small = writes_large ? source : result;
   const bool is_nearest = mode == Mode::kNearest || mode == Mode::kNearestExact;
   if (written.scalar_type() == at::kDouble && !is_nearest) {
     launch_upsample<double>(mode, rest, large, small, writes_large);
   } else {
     launch_upsample<float>(mode, rest, large, small, writes_large);
+  }
+  if (!result.is_same(written)) {
+    written.copy_(result);
   }
 }
 
