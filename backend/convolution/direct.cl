@@ -52,6 +52,8 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
         POINTER(panels) + (size_t)first_column * panel_taps * run;
 
     int4 places[ROWS];  // of the image
+    int4 lowest = INT_MAX;  // of all places
+    int4 highest = INT_MIN;
     index_t from[ROWS];
     index_t to[ROWS];
     int4 at;  // of the output
@@ -62,6 +64,8 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
     for (int i = 0; i < ROWS; ++i) {
       const int4 place = at * step + origin;
       places[i] = place;
+      lowest = min(lowest, place);
+      highest = max(highest, place);
       from[i] = at.s3 * image_batch_stride + place.s0 * image_d_stride +
                 place.s1 * image_h_stride + place.s2 * image_w_stride;
       to[i] = at.s3 * out_batch_stride + at.s0 * out_d_stride + at.s1 * out_h_stride +
@@ -85,18 +89,32 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
     for (int d = 0; d < taps.s0; ++d) {
       for (int h = 0; h < taps.s1; ++h) {
         for (int w = 0; w < taps.s2; ++w) {
-          const global compute_t *pixel[ROWS];
           const int4 tap = (int4)(d, h, w, 0) * dilation;
+          const int4 first = lowest + tap;
+          const int4 last = highest + tap;
+          // A tap of which no pixel is inside adds nothing.
+          if (last.s0 < 0 || last.s1 < 0 || last.s2 < 0 || first.s0 >= image_size.s0 ||
+              first.s1 >= image_size.s1 || first.s2 >= image_size.s2) {
+            continue;
+          }
+          const global compute_t *pixel[ROWS];
           const index_t offset =
               tap.s0 * image_d_stride + tap.s1 * image_h_stride + tap.s2 * image_w_stride;
 #pragma unroll
           for (int i = 0; i < ROWS; ++i) {
-            const int4 place = places[i] + tap;
-            pixel[i] = (uint)place.s0 < (uint)image_size.s0 &&
-                               (uint)place.s1 < (uint)image_size.s1 &&
-                               (uint)place.s2 < (uint)image_size.s2
-                           ? POINTER(image) + (from[i] + offset)
-                           : POINTER(zeros);
+            pixel[i] = POINTER(image) + (from[i] + offset);
+          }
+          if (first.s0 < 0 || first.s1 < 0 || first.s2 < 0 || last.s0 >= image_size.s0 ||
+              last.s1 >= image_size.s1 || last.s2 >= image_size.s2) {
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i) {
+              const int4 place = places[i] + tap;
+              if ((uint)place.s0 >= (uint)image_size.s0 ||
+                  (uint)place.s1 >= (uint)image_size.s1 ||
+                  (uint)place.s2 >= (uint)image_size.s2) {
+                pixel[i] = POINTER(zeros);
+              }
+            }
           }
           const global compute_t *b =
               panel + (size_t)(first_tap + d * tap_step.s0 + h * tap_step.s1 +

@@ -21,6 +21,11 @@ constexpr int64_t kFewChannels = 16;
 // sums them.
 constexpr int64_t kPixelsAtOnce = 4096;
 
+// Columns of a tile: no more than vectors of so many channels.
+int64_t width_of(const Tensor& on, int64_t columns) {
+  return std::min(round_up(columns, 16), right_width(on, columns));
+}
+
 // out[o] = sum of taps t of panels[first_tap + t * tap_step] *
 // image[o * step + origin + t * dilation], in elements of `run`.
 struct DirectProduct {
@@ -43,7 +48,7 @@ void multiply_directly(const Tensor& image,
   const int64_t columns = out.size(1);
   const int64_t height = left_width(out, rows);
   const int64_t row_tiles = ceil_div(rows, height);
-  const int64_t width = right_width(out, columns);
+  const int64_t width = width_of(out, columns);
   const int64_t tiles = row_tiles * ceil_div(columns, width);
   const int64_t at_once = tiles_at_once(
       out, tiles, 1, height * width * product.run * product.panel_taps);
@@ -110,7 +115,7 @@ Tensor pack_taps(const ConvolutionProblem& p, const Tensor& weight, int row) {
                    1,
                    taps.size(row),
                    p.taps() * taps.size(depth),
-                   right_width(weight, taps.size(row)));
+                   width_of(weight, taps.size(row)));
 }
 
 bool has_few_channels(const ConvolutionProblem& p) {
@@ -261,10 +266,22 @@ bool supports_direct_weight(const ConvolutionProblem& p,
 }
 
 // Each eight output channels read the image again, pixel by pixel: many are
-// better served by columns.
+// better served by columns. Those of lines and volumes are many and short runs:
+// there even a copy of the image pays, where its channels fill tiles.
 bool prefers_direct_weight(const ConvolutionProblem& p,
                            const runtime::DeviceInfo&) {
-  return p.is_channels_last ? p.out_channels <= 192 : has_long_rows(p);
+  if (p.is_channels_last) {
+    return p.out_channels <= 192;
+  }
+  const bool is_volume = p.input[0] > 1 || p.kernel[0] > 1;
+  const bool is_line = !is_volume && p.input[1] == 1 && p.kernel[1] == 1;
+  const int64_t padded = p.channels == 16 ? 16
+                                          : std::min(round_up(p.channels, 32),
+                                                     round_up(p.channels, 48));
+  return has_long_rows(p) ||
+         ((is_volume || is_line) && p.taps() > 1 && p.out_channels <= 256 &&
+          p.images * p.pixels() >= 2 * p.out_channels &&
+          padded <= p.channels + p.channels / 8);
 }
 
 void direct_backward_weight(const ConvolutionProblem& p,
@@ -279,8 +296,7 @@ void direct_backward_weight(const ConvolutionProblem& p,
   const auto add_chunk = [&](const Chunk& chunk) {
     const Tensor& grad = chunk.output;
     const Tensor& image = chunk.input;
-    const int64_t width =
-        std::min(ceil_div(run, 16) * 16, right_width(grad, run));
+    const int64_t width = width_of(grad, run);
     const int64_t height = left_width(grad, p.out_channels);
     const int64_t pixels = chunk.problem.images * p.pixels();
     const Tensor panels = pack(grad,

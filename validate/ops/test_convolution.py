@@ -119,6 +119,33 @@ def test_layouts_3d(device, is_transposed, layout):
     check(function, [layout(x), weight, bias], device)
 
 
+# channels, outputs, kernel, stride, padding, dilation: of images read where they
+# lie or copied, around the sizes that the weight's gradient is chosen by. Of some
+# taps no pixel of a tile, or none at all, lies inside.
+@pytest.mark.parametrize("layout", [contiguous, channels_last, offset])
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize(
+    "case",
+    [
+        (16, 24, 3, 1, 1, 1),
+        (20, 16, 3, 1, 1, 1),
+        (32, 17, 2, 1, 1, 5),
+        (48, 40, 3, 2, 1, 1),
+        (64, 33, 4, 2, 1, 1),
+        (33, 18, 3, 1, 9, 9),
+    ],
+)
+@pytest.mark.parametrize("dim", [1, 3])
+def test_lines_and_volumes(device, dim, case, is_transposed, layout):
+    channels, outputs, *rest = case
+    size = 5 if dim == 3 else 70
+    geometry = (2, channels, outputs, 1, *rest, size)
+    function, (x, weight, bias) = _pair(dim, geometry, is_transposed)
+    if dim == 1 and layout is channels_last:
+        layout = transposed
+    check(function, [layout(x), weight, bias], device)
+
+
 def test_every_fourth_column(device):
     check(*_pair(2, (2, 3, 5, 1, 11, 4, 2, 1, 90)), device)
 
