@@ -66,3 +66,135 @@ def test_empty_batch_and_wrong_gates(device):
         torch.ops.aten._thnn_fused_gru_cell(
             *(torch.zeros(2, 9, device=device),) * 2, torch.zeros(2, 4, device=device)
         )
+
+
+# Sizes around those of vectors, rows at once, and weights for which steps are
+# launches of their own. The last is of more panels than work-items.
+_SEQUENCES = [
+    ("LSTM", 1, 3, 16, {}),
+    ("LSTM", 5, 4, 17, {"num_layers": 2, "bidirectional": True}),
+    ("LSTM", 16, 2, 40, {"batch_first": True, "bidirectional": True}),
+    ("LSTM", 33, 2, 270, {"bidirectional": True}),
+    ("GRU", 1, 1, 15, {}),
+    ("GRU", 7, 3, 33, {"num_layers": 2, "batch_first": True, "bidirectional": True}),
+    ("GRU", 18, 2, 310, {"bias": False, "bidirectional": True}),
+    ("RNN", 9, 3, 19, {"bidirectional": True, "batch_first": True}),
+    ("RNN", 3, 2, 530, {"nonlinearity": "relu"}),
+    ("RNN", 19, 2, 530, {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch", "steps", "units", "options"),
+    _SEQUENCES,
+    ids=[f"{c[0]}-{c[1]}x{c[2]}x{c[3]}" for c in _SEQUENCES],
+)
+def test_states_and_their_gradients(device, kind, batch, steps, units, options):
+    torch.manual_seed(5)
+    layer = getattr(nn, kind)(6, units, **options)
+    names = [name for name, _ in layer.named_parameters()]
+    states = layer.num_layers * (1 + layer.bidirectional), batch, units
+    count = 2 if kind == "LSTM" else 1
+
+    def results(x, *rest):
+        given = dict(zip(names, rest[count:], strict=True))
+        hx = rest[:2] if count == 2 else rest[0]
+        out, last = torch.func.functional_call(layer, given, (x, hx))
+        return (out, *last) if count == 2 else (out, last)
+
+    shape = (batch, steps, 6) if layer.batch_first else (steps, batch, 6)
+    hx = [torch.randn(states) for _ in range(count)]
+    parameters = [p.detach() for p in layer.parameters()]
+    check(results, [torch.randn(shape), *hx, *parameters], device)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_gradients_without_some_results(device, kind):
+    layer, x = kind(5, 7, bidirectional=True), torch.randn(4, 3, 5)
+    for pick in (lambda o, s: s, lambda o, s: o[:1]):
+        grads = []
+        for place in ("cpu", device):
+            out, last = layer.to(place)(x.to(place))
+            last = last[-1] if isinstance(last, tuple) else last
+            loss = pick(out, last).square().sum()
+            found = torch.autograd.grad(loss, layer.parameters(), retain_graph=True)
+            again = torch.autograd.grad(loss, layer.parameters())
+            for first, second in zip(found, again, strict=True):
+                assert torch.equal(first, second)
+            grads.append([g.cpu() for g in found])
+        torch.testing.assert_close(*grads)
+
+
+def test_results_may_be_written_before_backward(device):
+    layer, x = nn.GRU(5, 7), torch.randn(4, 3, 5)
+    grads = []
+    for place in ("cpu", device):
+        out, last = layer.to(place)(x.to(place))
+        (out.mul_(2).sum() + last.mul_(3).sum()).backward()
+        grads.append([p.grad.cpu() for p in layer.parameters()])
+        layer.zero_grad()
+    torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_gradients_of_gradients(device, kind):
+    layer, x = kind(5, 7), torch.randn(4, 3, 5)
+    state = torch.randn(1, 3, 7)
+    found = []
+    for place in ("cpu", device):
+        inputs, h = x.to(place).requires_grad_(), state.to(place).requires_grad_()
+        layer = layer.to(place)
+        # One tensor as both states.
+        out, _ = layer(inputs, (h, h) if kind is nn.LSTM else h)
+        (first,) = torch.autograd.grad(out.square().sum(), h, create_graph=True)
+        wanted = (inputs, h, *layer.parameters())
+        second = torch.autograd.grad(first.square().sum(), wanted, allow_unused=True)
+        found.append([g.cpu() for g in (first.detach(), *second) if g is not None])
+    torch.testing.assert_close(*found)
+
+
+def test_changed_weights_are_seen(device):
+    cpu, x = nn.LSTM(5, 20), torch.randn(4, 3, 5)
+    layer = nn.LSTM(5, 20).to(device)
+    with torch.inference_mode():
+        for _ in range(2):
+            for parameter in cpu.parameters():
+                parameter.data.uniform_(-0.3, 0.3)
+            for mine, other in zip(layer.parameters(), cpu.parameters(), strict=True):
+                mine.data.copy_(other)
+            for _ in range(3):
+                result = layer(x.to(device))[0].cpu()
+                torch.testing.assert_close(result, cpu(x)[0])
+
+
+def test_transforms_go_step_by_step(device):
+    layer, x = nn.RNN(5, 7).to(device), torch.randn(2, 4, 3, 5).to(device)
+    expected = torch.stack([layer(part)[0] for part in x]).cpu()
+
+    def loss(part):
+        return layer(part)[0].square().sum()
+
+    parts = x.clone().requires_grad_()
+    (grads,) = torch.autograd.grad(sum(loss(part) for part in parts), parts)
+    torch.testing.assert_close(torch.func.grad(loss)(x[0]).cpu(), grads[0].cpu())
+    tangent = torch.ones_like(x[0])
+    _, change = torch.func.jvp(loss, (x[0],), (tangent,))
+    torch.testing.assert_close(change.cpu(), grads[0].sum().cpu())
+    with torch.autocast("opencl", dtype=torch.bfloat16):
+        cast = layer(x[0])[0]
+    torch.testing.assert_close(
+        cast.cpu().float(), expected[0].detach(), rtol=0.05, atol=0.03
+    )
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_views_and_refusals(device, kind):
+    layer = kind(6, 9, 2, dropout=0.5, batch_first=True)
+    x = torch.randn(7, 12, 4)[1:, ::2].transpose(1, 2)
+    expected = layer.eval()(x)[0]
+    layer = layer.to(device)
+    wide = x.to(device).expand(x.shape)
+    torch.testing.assert_close(layer(wide)[0].cpu(), expected)
+    assert not torch.equal(layer.train()(wide)[0].cpu(), expected)
+    with pytest.raises(RuntimeError, match=r"input\.size"):
+        layer(torch.randn(2, 3, 5, device=device))
