@@ -1,6 +1,6 @@
 // Fills a contiguous tensor with random numbers. A Philox block serves four
 // elements, or two where an element takes 64 bits (IS_WIDE). A work-item draws one,
-// or with LANES (16; not of integers) PASSES times a vector of blocks.
+// or with LANES (16) PASSES times a vector of blocks.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -28,7 +28,7 @@ typedef double real_t;
 typedef float real_t;
 #endif
 
-#define PARAMETERS TENSOR(out_t, out), const ulong count, const ulong seed, const ulong offset
+#define PARAMETERS(type) TENSOR(type, out), const ulong count, const ulong seed, const ulong offset
 
 #if LANES == 1
 #define GROUP 64
@@ -69,12 +69,13 @@ typedef float16 reals_t;
   KEEP_QUARTER(value, 3, sc, sd, se, sf)
 #endif
 
-#define EACH_DRAW                                                         \
-  global out_t *target = POINTER(out);                                    \
+#define EACH_DRAW_OF(type)                                                \
+  global type *target = POINTER(out);                                     \
   const ulong item = (ulong)PASSES * LANES * ELEMENTS;                    \
   const ulong end = min(count, (get_global_id(0) + 1) * item);            \
   for (ulong first = get_global_id(0) * item; first < end;                \
        first += LANES * ELEMENTS)
+#define EACH_DRAW EACH_DRAW_OF(out_t)
 
 #if IS_WIDE
 #define BITS(i) ((ulong)bits[2 * (i)] << 32 | bits[2 * (i) + 1])
@@ -96,7 +97,7 @@ typedef float16 reals_t;
 
 // [from, to): a value that rounding lifts to `to` becomes `from`. With LANES only
 // of float32, which storing does not round.
-DISTRIBUTION random_uniform(PARAMETERS, const real_t from, const real_t to) {
+DISTRIBUTION random_uniform(PARAMETERS(out_t), const real_t from, const real_t to) {
 #if LANES == 1
   EACH_DRAW {
     DRAW_BITS
@@ -122,7 +123,7 @@ DISTRIBUTION random_uniform(PARAMETERS, const real_t from, const real_t to) {
 }
 
 // Box and Muller, A note on the generation of random normal deviates, 1958.
-DISTRIBUTION random_normal(PARAMETERS, const real_t mean, const real_t deviation) {
+DISTRIBUTION random_normal(PARAMETERS(out_t), const real_t mean, const real_t deviation) {
   EACH_DRAW {
     DRAW_BITS
     reals_t value[ELEMENTS];
@@ -137,7 +138,7 @@ DISTRIBUTION random_normal(PARAMETERS, const real_t mean, const real_t deviation
   }
 }
 
-DISTRIBUTION random_bernoulli(PARAMETERS, const real_t p, const real_t unused) {
+DISTRIBUTION random_bernoulli(PARAMETERS(out_t), const real_t p, const real_t unused) {
   FILL(UNIFORM(i) < p ? (reals_t)1 : (reals_t)0)
 }
 
@@ -146,28 +147,51 @@ DISTRIBUTION random_bernoulli(PARAMETERS, const real_t p, const real_t unused) {
 #define CELL (1 / (real_t)((ulong)1 << DIGITS))
 #define OPEN_UNIFORM(i) fmin(UNIFORM(i) + CELL / 2, 1 - CELL)
 
-DISTRIBUTION random_exponential(PARAMETERS, const real_t rate, const real_t unused) {
+DISTRIBUTION random_exponential(PARAMETERS(out_t), const real_t rate, const real_t unused) {
   FILL(-log1p(-OPEN_UNIFORM(i)) / rate)
 }
 
-DISTRIBUTION random_cauchy(PARAMETERS, const real_t median, const real_t sigma) {
+DISTRIBUTION random_cauchy(PARAMETERS(out_t), const real_t median, const real_t sigma) {
   FILL(median + sigma * tanpi(OPEN_UNIFORM(i) - (real_t)0.5f))
 }
 
 // Trials up to the first success.
-DISTRIBUTION random_geometric(PARAMETERS, const real_t p, const real_t unused) {
+DISTRIBUTION random_geometric(PARAMETERS(out_t), const real_t p, const real_t unused) {
   FILL(fmax(ceil(log1p(-UNIFORM(i)) / log1p(-p)), (real_t)1))
 }
 
-#if LANES == 1
+#ifndef INTEGER_DTYPE
+#define INTEGER_DTYPE OUT_DTYPE
+#endif
+typedef CONCAT(storage_, INTEGER_DTYPE) integer_t;
+
 // base + [0, range); a range of zero stands for 2^64.
-DISTRIBUTION random_integer(PARAMETERS, const ulong range, const long base) {
-  EACH_DRAW {
+DISTRIBUTION random_integer(PARAMETERS(integer_t), const ulong range, const long base) {
+#if LANES == 1
+  EACH_DRAW_OF(integer_t) {
     DRAW_BITS
     for (int i = 0; i < (int)min((ulong)ELEMENTS, count - first); ++i) {
       const ulong number = range == 0 ? (ulong)BITS(i) : (ulong)BITS(i) % range;
       STORE(target, first + i, (compute_t)(base + (long)number));
     }
   }
-}
+#else
+  // Of at most 2^32, so that the quotient by this is at most one too small; there is
+  // none of 2^32 itself.
+  const uint divisor = (uint)range;
+  const uint inverse =
+      divisor == 0 ? 0 : (uint)min(((ulong)1 << 32) / divisor, (ulong)UINT_MAX);
+  EACH_DRAW_OF(integer_t) {
+    DRAW_BITS
+    uint numbers[ELEMENTS][LANES];
+    for (int i = 0; i < ELEMENTS; ++i) {
+      const bits_t rest = bits[i] - mul_hi(bits[i], (bits_t)inverse) * divisor;
+      vstore16(rest >= divisor ? rest - divisor : rest, 0, numbers[i]);
+    }
+    const int end_here = (int)min((ulong)ELEMENTS * LANES, count - first);
+    for (int i = 0; i < end_here; ++i) {
+      target[first + i] = (integer_t)(base + (long)numbers[i % ELEMENTS][i / ELEMENTS]);
+    }
+  }
 #endif
+}

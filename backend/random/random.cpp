@@ -63,30 +63,34 @@ void fill(const Tensor& self,
   const device::PhiloxState state =
       device::reserve_philox(generator, self.device(), 4);
   // Compilers make no vectors of Philox: it is written in them where the
-  // results are floats that hold whatever is drawn.
+  // results hold whatever is drawn.
   const std::string_view name = kernel;
   const at::ScalarType dtype = self.scalar_type();
-  const bool lanes = aten::device_of(out).is_cpu() && !is_wide &&
-                     name != "random_integer" &&
-                     (dtype == at::kFloat || dtype == at::kBool ||
-                      (has_lanes(dtype_of(out)) && name != "random_uniform"));
+  const bool is_integer = name == "random_integer";
+  const bool holds =
+      is_integer ? at::isIntegralType(dtype, /*includeBool=*/false)
+                 : dtype == at::kFloat || dtype == at::kBool ||
+                       (has_lanes(dtype_of(out)) && name != "random_uniform");
+  const bool lanes = aten::device_of(out).is_cpu() && !is_wide && holds;
+  const bool computes_float =
+      lanes && at::isIntegralType(dtype, /*includeBool=*/true);
   const int64_t elements = is_wide ? 2 : lanes ? 4 * 16 * 64 : 4;
-  launch(
-      out,
-      sources::random,
-      kernel,
-      {{"DTYPE", lanes && dtype == at::kBool ? DType::kFloat32 : dtype_of(out)},
-       {"OUT_DTYPE", dtype_of(out)},
-       {"LANES", lanes ? 16 : 1},
-       {"IS_WIDE", is_wide},
-       {"DIGITS", digits},
-       {"REAL_IS_DOUBLE", self.scalar_type() == at::kDouble}},
-      range((out.numel() + elements - 1) / elements, lanes ? 1 : 64),
-      arg(out),
-      static_cast<uint64_t>(out.numel()),
-      state.seed,
-      state.offset / 4,
-      arguments...);
+  launch(out,
+         sources::random,
+         kernel,
+         {{"DTYPE", computes_float ? DType::kFloat32 : dtype_of(out)},
+          {"OUT_DTYPE", lanes && is_integer ? DType::kFloat32 : dtype_of(out)},
+          {"INTEGER_DTYPE", dtype_of(out)},
+          {"LANES", lanes ? 16 : 1},
+          {"IS_WIDE", is_wide},
+          {"DIGITS", digits},
+          {"REAL_IS_DOUBLE", self.scalar_type() == at::kDouble}},
+         range((out.numel() + elements - 1) / elements, lanes ? 1 : 64),
+         arg(out),
+         static_cast<uint64_t>(out.numel()),
+         state.seed,
+         state.offset / 4,
+         arguments...);
   if (!out.is_same(self)) {
     self.copy_(out);
   }

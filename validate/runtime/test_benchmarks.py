@@ -20,6 +20,7 @@ COMMANDS = {
     "profile_network": "--model mobilenet_v2 --device {device}",
     "roofs": "--devices {device}",
     "superres": "--devices {device} cpu",
+    "sweep": "--family random module --devices {device} cpu",
 }
 
 
