@@ -82,7 +82,9 @@ def pointwise() -> Iterator[Call]:
     for name in binary.split():
         yield Call("pointwise", name, getattr(torch, name), positive(2))
     yield Call("pointwise", "eq", torch.eq, two_matrices, False)
-    yield Call("pointwise", "where", lambda x, y: (x > 0).where(x, y), two_matrices)
+    yield Call(
+        "pointwise", "where", lambda x, y: torch.where(x > 0, x, y), two_matrices
+    )
     yield Call("pointwise", "clamp", lambda x: x.clamp(-1, 1), matrix)
     yield Call("pointwise", "lerp", lambda x, y: x.lerp(y, 0.3), two_matrices)
     yield Call("pointwise", "addcmul", lambda x, y: x.addcmul(x, y), two_matrices)
