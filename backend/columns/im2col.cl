@@ -51,6 +51,44 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void im2col(
         value);
 }
 
+// Of one channel and tap, on CPUs: the columns of a row of pixels are the run of
+// [begin, end) in a row of the image, and zeros.
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void im2col_rows(
+    const geometry_t geometry, TENSOR(storage_t, columns), CONST_TENSOR(storage_t, image)) {
+  const geometry_t *g = &geometry;
+  const int row = get_global_id(0);
+  const int batch = get_global_id(1);
+  const int tap_w = row % g->kernel_size[1];
+  const int tap_h = row / g->kernel_size[1] % g->kernel_size[0];
+  const int channel = row / g->kernel_size[1] / g->kernel_size[0];
+  const int width = g->pixels[1];
+  const int step = g->stride[1];
+  const int first = tap_w * g->dilation[1] - g->padding[1];
+  const int begin = clamp((step - 1 - first) / step, 0, width);
+  const int end = clamp((g->image[1] - first + step - 1) / step, begin, width);
+  const long to_step = g->columns_strides[2];
+  const long from_step = step * g->image_strides[3];
+  for (int pixel_h = 0; pixel_h < g->pixels[0]; ++pixel_h) {
+    const int h = pixel_h * g->stride[0] - g->padding[0] + tap_h * g->dilation[0];
+    const bool is_inside = h >= 0 && h < g->image[0];
+    global storage_t *to = POINTER(columns) + batch * g->columns_strides[0] +
+                           row * g->columns_strides[1] + (long)pixel_h * width * to_step;
+    const global storage_t *from = POINTER(image) + batch * g->image_strides[0] +
+                                   channel * g->image_strides[1] +
+                                   (is_inside ? h : 0) * g->image_strides[2] +
+                                   first * g->image_strides[3];
+    const int from_w = is_inside ? begin : width;
+    const int to_w = is_inside ? end : width;
+    for (int w = 0; w < from_w; ++w) STORE(to, w * to_step, (compute_t)0);
+    if (to_step == 1 && from_step == 1) {
+      for (int w = from_w; w < to_w; ++w) to[w] = from[w];
+    } else {
+      for (int w = from_w; w < to_w; ++w) to[w * to_step] = from[w * from_step];
+    }
+    for (int w = to_w; w < width; ++w) STORE(to, w * to_step, (compute_t)0);
+  }
+}
+
 // The pixel whose window has this position at a tap, or -1.
 inline int pixel_of(const geometry_t *g, int axis, int position, int tap) {
   const int begin = position + g->padding[axis] - tap * g->dilation[axis];

@@ -95,17 +95,19 @@ void launch_columns(const char* kernel,
     geometry.stride[i] = static_cast<int32_t>(window.stride[i]);
   }
   const int64_t inner = written.size(-1);
+  const bool by_rows = !writes_image && aten::device_of(written).is_cpu();
   TORCH_CHECK_NOT_IMPLEMENTED(
       fits_int32(inner) && fits_int32(written.numel() / inner),
       kernel,
       ": opencl tensors with 2^31 rows or columns and more");
   launch(written,
          sources::im2col,
-         kernel,
+         by_rows ? "im2col_rows" : kernel,
          {{"DTYPE", dtype_of(written)},
           {"IS_BOOL", written.scalar_type() == at::kBool},
           {"WG_SIZE", kWorkGroup}},
-         range(inner, written.numel() / inner, kWorkGroup, 1),
+         by_rows ? range(columns.size(1), columns.size(0), 1, 1)
+                 : range(inner, written.numel() / inner, kWorkGroup, 1),
          geometry,
          arg(written),
          arg(writes_image ? columns : image));

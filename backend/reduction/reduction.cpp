@@ -106,8 +106,10 @@ ReductionLayout choose_layout(const Problem& problem,
                ? ReductionLayout::kItem
                : ReductionLayout::kGroup;
   }
-  return outputs_are_adjacent ? ReductionLayout::kOuter
-                              : ReductionLayout::kInner;
+  const bool are_short = problem.length < kReductionLanes &&
+                         problem.kept_sizes[0] >= kReductionLanes;
+  return outputs_are_adjacent || are_short ? ReductionLayout::kOuter
+                                           : ReductionLayout::kInner;
 }
 
 // How many rows of a matrix, which follow each other in memory, are a whole

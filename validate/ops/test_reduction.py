@@ -27,6 +27,9 @@ CASES = [
     ((2, 21, 9, 11), (0, 2, 3)),
     ((1, 1), (0, 1)),
     ((3, 15), (1,)),
+    ((50, 15), (1,)),  # few neighbours, by neighbouring results
+    ((3, 17, 2), (2,)),
+    ((5, 19, 4, 3), (0, 3)),
 ]
 
 OPS = {
@@ -49,7 +52,9 @@ def test_sum(device, size, dim, layout):
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("size,dim", [((3, 20, 70), (0, 2)), ((9, 70), (0,))])
+@pytest.mark.parametrize(
+    "size,dim", [((3, 20, 70), (0, 2)), ((9, 70), (0,)), ((4, 17, 3), (2,))]
+)
 def test_ops(device, op, size, dim):
     x = torch.randn(size)
     check(lambda x: OPS[op](x, dim), [x], device, backward=op != "norm 0")
