@@ -299,16 +299,22 @@ void direct_backward_weight(const ConvolutionProblem& p,
     const int64_t width = width_of(grad, run);
     const int64_t height = left_width(grad, p.out_channels);
     const int64_t pixels = chunk.problem.images * p.pixels();
-    const Tensor panels = pack(grad,
-                               {arg(grad),
-                                level(p.out_channels, grad.stride(1)),
-                                pixels_of(p, grad),
-                                0},
-                               1,
-                               p.out_channels,
-                               pixels,
-                               height,
-                               false);
+    // A tile's pieces of the gradient are half a line each: packing pays where
+    // they are read often.
+    const int64_t readers = p.taps() / merged * ceil_div(run, width);
+    const bool in_place =
+        grad.stride(1) == 1 && p.out_channels >= height && readers <= 2;
+    const Tensor left = in_place ? grad
+                                 : pack(grad,
+                                        {arg(grad),
+                                         level(p.out_channels, grad.stride(1)),
+                                         pixels_of(p, grad),
+                                         0},
+                                        1,
+                                        p.out_channels,
+                                        pixels,
+                                        height,
+                                        false);
     const auto stride = [](int64_t value) {
       return index_argument(value, false);
     };
@@ -319,12 +325,13 @@ void direct_backward_weight(const ConvolutionProblem& p,
             {"LANES", 16},
             {"ROWS", height},
             {"ROWS_AT_ONCE", rows_at_once(grad, height)},
-            {"COLUMNS", width}},
-           range(ceil_div(p.out_channels, height),
-                 p.taps() / merged * ceil_div(run, width),
-                 1,
-                 1),
-           arg(panels),
+            {"COLUMNS", width},
+            {"IN_PLACE", in_place}},
+           range(ceil_div(p.out_channels, height), readers, 1, 1),
+           arg(left),
+           stride(in_place ? 1 : pixels),
+           stride(in_place ? grad.stride(0) : p.pixels() * height),
+           stride(in_place ? grad.stride(4) : height),
            arg(image),
            arg(a.weight),
            static_cast<int32_t>(p.out_channels),

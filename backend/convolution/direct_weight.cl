@@ -8,6 +8,10 @@
 #include "panels.clh"
 #include "tile.clh"
 
+#ifndef IN_PLACE
+#define IN_PLACE 0
+#endif
+
 #define CHANNEL(i) a[i]
 
 // Positions of the output whose tap lies inside the image: from .s0 to .s1.
@@ -18,7 +22,9 @@ static inline int2 inside(int size, int out_size, int stride, int first) {
 
 // One work-item: ROWS output channels by COLUMNS elements at one tap.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, image),
+void direct_weight_cpu(CONST_TENSOR(compute_t, grad), const index_t grad_row_stride,
+                       const index_t grad_batch_stride, const index_t grad_stride,
+                       CONST_TENSOR(compute_t, image),
                        TENSOR(compute_t, weight), const int rows, const int run,
                        const int images, const int4 image_size, const int4 out_size,
                        const int4 kernel_size, const int4 stride, const int4 padding,
@@ -27,7 +33,9 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
                        const index_t w_stride, const int channels,
                        const index_t row_stride, const index_t channel_stride,
                        const index_t tap_stride, const int adds) {
-  const int first_row = get_global_id(0) * ROWS;
+  const int own_row = get_global_id(0) * ROWS;
+  // The last tile of rows as they lie begins in its neighbour.
+  const int first_row = IN_PLACE ? min(own_row, rows - ROWS) : own_row;
   const int column_tiles = (run + COLUMNS - 1) / COLUMNS;
   const int own_column = get_global_id(1) % column_tiles * COLUMNS;
   const int tap = get_global_id(1) / column_tiles;
@@ -39,9 +47,6 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
   const int2 ds = inside(image_size.s0, out_size.s0, stride.s0, at.s0);
   const int2 hs = inside(image_size.s1, out_size.s1, stride.s1, at.s1);
   const int2 ws = inside(image_size.s2, out_size.s2, stride.s2, at.s2);
-  const int pixels = out_size.s0 * out_size.s1 * out_size.s2;
-  const global compute_t *panel =
-      POINTER(panels) + (size_t)first_row * images * pixels;
   const index_t step = stride.s2 * w_stride;
   const int offset_of_sums = OFFSET_OF_SUMS(rows);
 
@@ -52,8 +57,9 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
   for (int n = 0; n < images; ++n) {
     for (int d = ds.s0; d < ds.s1; ++d) {
       for (int h = hs.s0; h < hs.s1; ++h) {
-        const global compute_t *row_panel =
-            panel + (n * pixels + (d * out_size.s1 + h) * out_size.s2 + ws.s0) * ROWS;
+        const global compute_t *row_grad =
+            POINTER(grad) + first_row * grad_row_stride + n * grad_batch_stride +
+            ((d * out_size.s1 + h) * out_size.s2 + ws.s0) * grad_stride;
         const global compute_t *row_image =
             POINTER(image) + n * batch_stride + (d * stride.s0 + at.s0) * d_stride +
             (h * stride.s1 + at.s1) * h_stride + (ws.s0 * stride.s2 + at.s2) * w_stride +
@@ -61,11 +67,11 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
         FOR_EACH_PART(part) {
           VECTOR own[ROWS_AT_ONCE][VECTORS];
           LOAD_PART(own, part, sums, offset_of_sums)
-          const global compute_t *a = row_panel;
+          const global compute_t *a = row_grad;
           const global compute_t *b = row_image;
           for (int w = ws.s0; w < ws.s1; ++w) {
             ADD_OUTER_PRODUCT(own, part, CHANNEL, b)
-            a += ROWS;
+            a += grad_stride;
             b += step;
           }
           STORE_PART(own, part, sums, offset_of_sums)
@@ -83,7 +89,7 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, 
   }
 
   const int last_column = min(run, own_column + COLUMNS);
-  for (int i = 0; i < min(ROWS, rows - first_row); ++i) {
+  for (int i = own_row - first_row; i < min(ROWS, rows - first_row); ++i) {
     compute_t line[COLUMNS];
 #pragma unroll
     for (int j = 0; j < VECTORS; ++j) {
