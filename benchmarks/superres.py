@@ -1,7 +1,7 @@
 """Times a 4x super-resolution network, and says what its layouts cost.
 
     python benchmarks/superres.py
-    python benchmarks/superres.py --device opencl:1 --dtypes float16 --size 180 320
+    python benchmarks/superres.py --devices opencl:1 --dtypes float16 --size 180 320
 
 The network is of EDSR's kind: 3x3 convolutions of 64 channels, two residual
 blocks, and two steps of convolution and pixel_shuffle. Layout-changing ops are
