@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from sweep_cases import Call
 
-_MOST_CALLS = 50
+_MOST_TURNS = 50
 
 
 @dataclass
@@ -106,7 +106,7 @@ def fastest(
     """Of single calls, in turns that begin when no thread runs."""
     times = dict.fromkeys(functions, float("inf"))
     started = time.perf_counter()
-    for turn in range(_MOST_CALLS):
+    for turn in range(_MOST_TURNS):
         if turn >= 3 and time.perf_counter() - started > seconds:
             break
         for device, function in functions.items():

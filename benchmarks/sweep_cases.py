@@ -160,7 +160,7 @@ def indexing() -> Iterator[Call]:
         ("masked_fill", lambda x: x.masked_fill(x > 0, 1.0), matrix),
         ("masked_select", lambda x: x.masked_select(x > 0), matrix),
         ("take", lambda x, i: x.take(i), with_columns),
-        ("x[rows, columns]", lambda x, i: x[i, i % 1024], with_rows),
+        ("x at rows and columns", lambda x, i: x[i, i % 1024], with_rows),
         ("index_put", lambda x, i: x.index_put((i,), x), with_rows),
         (
             "embedding",
