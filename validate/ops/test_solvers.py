@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from against_cpu import FLOATS, check
+from against_cpu import FLOATS, channels_last, check
 
 # Images, channels, outputs, groups, kernel, stride, padding, dilation, size.
 CONVOLUTIONS = [
@@ -72,6 +72,21 @@ def test_direct_in_other_dimensions(device, dimensions, is_transposed):
     inputs = [torch.randn(2, channels, *size), weight, torch.randn(outputs)]
     torch.backends.opencl.solver = "direct"
     check(lambda *t: getattr(F, name)(*t, stride=2, padding=1), inputs, device)
+
+
+# channels, outputs: of one tile of columns, of two, of a last tile of rows that
+# begins in its neighbour, of fewer rows than a tile.
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    "channels", [(16, 12), (48, 19), (64, 9), (96, 33), (32, 5), (2, 20)]
+)
+def test_gradient_as_it_lies(device, channels, stride):
+    """1x1 weight gradients of channels_last images by direct sums."""
+    inputs, outputs = channels
+    torch.backends.opencl.solver = "direct"
+    x = channels_last(torch.randn(3, inputs, 9, 7))
+    weight = channels_last(torch.randn(outputs, inputs, 1, 1))
+    check(lambda x, w: F.conv2d(x, w, stride=stride), [x, weight], device)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
