@@ -275,8 +275,10 @@ variable_list run_direction(const Layers& layers,
                             const Tensor* parameters,
                             bool is_reverse) {
   Tensor input_bias = layers.has_biases ? parameters[2] : Tensor();
-  // copy: rows
-  Tensor bias = layers.has_biases ? parameters[3].contiguous() : Tensor();
+  Tensor bias;
+  if (layers.has_biases) {
+    bias = parameters[3].contiguous();  // copy: kernels read it as a row
+  }
   const bool trains = at::GradMode::is_enabled() &&
                       (input.requires_grad() || hx.requires_grad() ||
                        (cx.defined() && cx.requires_grad()) ||
@@ -290,9 +292,8 @@ variable_list run_direction(const Layers& layers,
     input_bias = input_bias + bias;
     bias = Tensor();
   }
-  // copy: none, unless linear changes
-  const Tensor gates =
-      at::linear(input, parameters[0], input_bias).contiguous();
+  const Tensor products = at::linear(input, parameters[0], input_bias);
+  const Tensor gates = products.contiguous();  // copy: none of a new tensor
   const int64_t time = layers.batch_first ? 1 : 0;
   if (trains) {
     return RecurrenceFunction::apply(gates,
@@ -320,23 +321,23 @@ std::tuple<Tensor, Tensor, Tensor> run(const Layers& layers,
                                        TensorList parameters) {
   const bool is_lstm = layers.kind == Recurrence::kLstm;
   const int64_t directions = layers.directions();
-  Tensor x = input.contiguous();  // copy: rows
+  Tensor x = input.contiguous();            // copy: rows
+  const Tensor h = states[0].contiguous();  // copy: rows of every state
+  Tensor c;
+  if (is_lstm) {
+    c = states[1].contiguous();  // copy: rows of every state
+  }
   std::vector<Tensor> hys;
   std::vector<Tensor> cys;
   for (int64_t layer = 0; layer < layers.count; ++layer) {
     std::vector<Tensor> outs;
     for (int64_t direction = 0; direction < directions; ++direction) {
       const int64_t i = layer * directions + direction;
-      // copy: rows of a state
-      const Tensor hx = states[0].select(0, i).contiguous();
-      // copy: rows of a state
-      const Tensor cx =
-          is_lstm ? states[1].select(0, i).contiguous() : Tensor();
       const variable_list results =
           run_direction(layers,
                         x,
-                        hx,
-                        cx,
+                        h.select(0, i),
+                        is_lstm ? c.select(0, i) : Tensor(),
                         &parameters[i * layers.parameters()],
                         direction == 1);
       outs.push_back(results[0]);
