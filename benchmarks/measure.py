@@ -176,6 +176,17 @@ def describe_machine(devices: Iterable[str]) -> dict[str, object]:
     return described
 
 
+def show_machine(record: dict[str, object], console: Console) -> None:
+    """Prints what describe_machine found, of a benchmark's record."""
+    for key, value in record["machine"].items():
+        console.print(f"{key}: {value}", markup=False, soft_wrap=True)
+
+
+def show_fallbacks(record: dict[str, object], console: Console) -> None:
+    for op, calls in record["fallbacks"].items():
+        console.print(f"[red]ran on the CPU[/red]: {op}, {calls} times")
+
+
 def processor() -> str:
     information = Path("/proc/cpuinfo")
     if information.is_file():

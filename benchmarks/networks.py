@@ -334,13 +334,11 @@ def main() -> int:
         + ("" if settings["autocast"] else settings["dtype"])
     )
     console.print(table_of(rows, devices, title))
-    for key, value in record["machine"].items():
-        console.print(f"{key}: {value}", markup=False, soft_wrap=True)
+    measure.show_machine(record, console)
     for row in rows:
         for device, error in row.errors.items():
             console.print(f"{row.model} {row.mode} on {device}: {error}", markup=False)
-    for op, calls in record["fallbacks"].items():
-        console.print(f"[red]ran on the CPU[/red]: {op}, {calls} times")
+    measure.show_fallbacks(record, console)
     if options.json:
         measure.write_json(options.json, record)
     if options.plot:

@@ -334,16 +334,14 @@ def show(record: dict[str, object], sort: str, console: Console) -> None:
             console.print(table_of(shown, devices, unit))
     if len(devices) > 1:
         console.print(summary_of(results, devices))
-    for key, value in record["machine"].items():
-        console.print(f"{key}: {value}", markup=False, soft_wrap=True)
+    measure.show_machine(record, console)
     for device, roof in record["roofs"].items():
         peak = f"{roof['flops'] / 1e9:.0f} GFLOP/s, " if roof["flops"] else ""
         console.print(f"roof of {device}: {peak}{roof['bandwidth'] / 1e9:.1f} GB/s")
     for result in results:
         for device, error in result.errors.items():
             console.print(f"{result.name} on {device}: {error}", markup=False)
-    for op, calls in record["fallbacks"].items():
-        console.print(f"[red]ran on the CPU[/red]: {op}, {calls} times")
+    measure.show_fallbacks(record, console)
 
 
 def main() -> int:

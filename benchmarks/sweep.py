@@ -36,13 +36,18 @@ class Row:
     is_gradient: bool
     seconds: dict[str, float]
 
+    @property
+    def title(self) -> str:
+        return f"{self.name} gradient" if self.is_gradient else self.name
+
     def ratios(self, devices: list[str]) -> dict[str, float]:
         reference = self.seconds[devices[-1]]
         return {name: reference / self.seconds[name] for name in devices[:-1]}
 
-    def behind(self, devices: list[str]) -> float:
-        """Seconds that the slowest device takes more than the last one."""
-        return max(self.seconds.values()) - self.seconds[devices[-1]]
+    def behind(self, devices: list[str], below: float) -> float:
+        """Seconds that the slowest device takes more than at a ratio of ``below``."""
+        slowest = max(self.seconds[name] for name in devices[:-1])
+        return slowest - self.seconds[devices[-1]] / below
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -156,7 +161,8 @@ def show(
     devices = record["devices"]
     rows = [Row(**row) for row in record["rows"]]
     slow = [row for row in rows if min(row.ratios(devices).values()) < options.below]
-    listed = [row for row in slow if row.behind(devices) > options.latency * 1e-6]
+    latency = options.latency * 1e-6
+    listed = [row for row in slow if row.behind(devices, options.below) > latency]
     table = Table()
     for header in ("family", "call"):
         table.add_column(header)
@@ -167,7 +173,7 @@ def show(
     for row in sorted(listed, key=lambda row: min(row.ratios(devices).values())):
         table.add_row(
             row.family,
-            f"{row.name}{' gradient' if row.is_gradient else ''}",
+            row.title,
             *(f"{1e3 * row.seconds[device]:.3g}" for device in devices),
             *(f"{ratio:.2f}" for ratio in row.ratios(devices).values()),
         )
@@ -179,12 +185,10 @@ def show(
     for device in devices[:-1]:
         mean = measure.geometric_mean(row.ratios(devices)[device] for row in rows)
         console.print(f"{devices[-1]} / {device}, geometric mean: {mean:.2f}")
-    for key, value in record["machine"].items():
-        console.print(f"{key}: {value}", markup=False, soft_wrap=True)
+    measure.show_machine(record, console)
     for name, error in record["errors"].items():
         console.print(f"{name}: {error}", markup=False, soft_wrap=True)
-    for op, count in record["fallbacks"].items():
-        console.print(f"[red]ran on the CPU[/red]: {op}, {count} times")
+    measure.show_fallbacks(record, console)
 
 
 def main() -> int:
