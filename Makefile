@@ -24,7 +24,9 @@ validate: $(editable) ## compare whole networks on every OpenCL device with the 
 
 test: $(editable) ## run the test suite on every OpenCL driver
 	$(python) -m pytest -n $(JOBS) $(PYTEST_ARGS) || failed=1; \
-	$(python) -m pytest -n $(JOBS) --gpu-class $(PYTEST_ARGS) && test -z "$$failed"
+	$(python) -m pytest -n $(JOBS) --gpu-class $(PYTEST_ARGS) || failed=1; \
+	$(python) -m pytest -n $(JOBS) --guard $(PYTEST_ARGS) || failed=1; \
+	$(python) -m pytest -n $(JOBS) --guard --gpu-class $(PYTEST_ARGS) && test -z "$$failed"
 
 build: $(build_environment) ## build the extension in place
 	@$(python) setup.py -q build_ext --inplace

@@ -3,8 +3,10 @@
     python -m pytest validate                the test suite
     python -m pytest validate --gpu-class    the kernel tests once more, with the
                                              kernels that GPUs get
-`make test` runs both. Kernels are chosen by the device's class, which a process
-reads once, hence two runs. Everything in validate/ops is a kernel test; mark
+    python -m pytest validate --guard        a few of the kernel tests, with
+                                             TORCH_OPENCL_GUARD=1
+`make test` runs them all. Kernels are chosen by the device's class, which a process
+reads once, hence several runs. Everything in validate/ops is a kernel test; mark
 tests elsewhere with `gpu_class`.
 
     TORCH_OPENCL_TEST=pocl,intel    devices whose platform, name or version has one of
@@ -31,6 +33,7 @@ import pytest
 
 _KERNEL_TESTS = Path(__file__).parent / "ops"
 _SHARE_OF_KERNEL_TESTS = 6
+_SHARE_IN_GUARD_MODE = 40
 _LEAST_CASES = 2
 _TIMEOUT_SECONDS = 180
 _NO_DEVICE = (
@@ -43,6 +46,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("opencl")
     group.addoption(
         "--gpu-class", action="store_true", help="kernel tests, as on a GPU"
+    )
+    group.addoption(
+        "--guard", action="store_true", help="kernel tests, reporting stray writes"
     )
     group.addoption("--full", action="store_true", help="run everything, however long")
 
@@ -61,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TORCH_OPENCL_FALLBACK"] = "error"
     if config.getoption("gpu_class"):
         os.environ["TORCH_OPENCL_DEVICE_CLASS"] = "gpu"
+    if config.getoption("guard"):
+        os.environ["TORCH_OPENCL_GUARD"] = "1"
     if config.pluginmanager.hasplugin("timeout") and config.option.timeout is None:
         config.option.timeout = _TIMEOUT_SECONDS
         # A hang inside a driver never returns to Python to see a signal.
@@ -103,7 +111,9 @@ def _selected_devices() -> dict[str, str]:
 
 def pytest_report_header(config: pytest.Config) -> str:
     kernels = "gpu" if config.getoption("gpu_class") else "each device's own"
-    return f"opencl: TORCH_OPENCL_TEST_SEED={run_seed()}, kernels of class: {kernels}"
+    guard = ", guard mode" if config.getoption("guard") else ""
+    seed = f"TORCH_OPENCL_TEST_SEED={run_seed()}"
+    return f"opencl: {seed}, kernels of class: {kernels}{guard}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -130,6 +140,11 @@ def _kept(item: pytest.Item, cases: int) -> int:
     return cases
 
 
+def _left_out_of_guard_mode(items: list[pytest.Item]) -> set[pytest.Item]:
+    shuffled = random.Random(run_seed()).sample(items, len(items))
+    return set(shuffled[math.ceil(len(items) / _SHARE_IN_GUARD_MODE) :])
+
+
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
     cases = defaultdict(list)
     for item in items:
@@ -150,12 +165,15 @@ def pytest_collection_modifyitems(
         if _KERNEL_TESTS in item.path.parents:
             item.add_marker("gpu_class")
     selected, deselected = [], []
-    left_out = set() if config.getoption("full") else _left_out(items)
+    left_out = set()
+    if not config.getoption("full"):
+        guard = config.getoption("guard")
+        left_out = _left_out_of_guard_mode(items) if guard else _left_out(items)
     for item in items:
         if item.get_closest_marker("slow") and not config.getoption("full"):
             item.add_marker(pytest.mark.skip(reason="slow: runs with --full"))
-        is_wanted = item.get_closest_marker("gpu_class") or not config.getoption(
-            "gpu_class"
+        is_wanted = item.get_closest_marker("gpu_class") or not (
+            config.getoption("gpu_class") or config.getoption("guard")
         )
         if not is_wanted or item in left_out:
             deselected.append(item)
@@ -179,6 +197,16 @@ def _seeded(request: pytest.FixtureRequest) -> None:
     import torch
 
     torch.manual_seed(run_seed() + zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(autouse=True)
+def _stray_writes(request: pytest.FixtureRequest):
+    """In guard mode, a test fails by what it wrote, not the next one that waits."""
+    yield
+    if request.config.getoption("guard") and "device" in request.fixturenames:
+        import torch
+
+        torch.opencl.synchronize(request.getfixturevalue("device"))
 
 
 @pytest.fixture

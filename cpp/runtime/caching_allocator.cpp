@@ -3,6 +3,7 @@
 #include "block_pool.h"
 #include "error.h"
 #include "forms.h"
+#include "guard_bands.h"
 #include "queue.h"
 
 #include <algorithm>
@@ -17,7 +18,10 @@ struct CachingAllocator::Impl {
 
   Block* allocate(size_t bytes, int64_t stream_id) {
     const std::lock_guard lock(mutex);
-    return pool.allocate(bytes, stream_id);
+    return pool.allocate(bytes + 2 * guard_band_bytes(), stream_id);
+  }
+  Block* block_at(const void* address) const {
+    return pool.allocated_block(guarded_block(address));
   }
 
   Device& device;
@@ -60,22 +64,24 @@ void* CachingAllocator::allocate(size_t bytes, int64_t stream_id) {
     const std::lock_guard lock(impl_->mutex);
     impl_->pool.throw_out_of_memory(bytes);
   }
-  return reinterpret_cast<void*>(block->address);
+  return add_guards(impl_->device.index(), stream_id, block->address, bytes);
 }
 
 void CachingAllocator::free(void* address) {
   end_forms(address);
+  remove_guards(address);
   const std::lock_guard lock(impl_->mutex);
-  impl_->pool.free(impl_->pool.allocated_block(address));
+  impl_->pool.free(impl_->block_at(address));
 }
 
 void CachingAllocator::record_stream(void* address, int64_t stream_id) {
   const std::lock_guard lock(impl_->mutex);
-  Block* block = impl_->pool.allocated_block(address);
+  Block* block = impl_->block_at(address);
   auto& streams = block->other_streams;
   if (stream_id != block->stream_id &&
       std::find(streams.begin(), streams.end(), stream_id) == streams.end()) {
     streams.push_back(stream_id);
+    add_guarded_stream(address, stream_id);
   }
 }
 
@@ -155,12 +161,12 @@ uint64_t CachingAllocator::limit() const {
 
 uint64_t CachingAllocator::requested_size(void* address) const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->pool.allocated_block(address)->requested_bytes;
+  return impl_->block_at(address)->requested_bytes - 2 * guard_band_bytes();
 }
 
 uint64_t CachingAllocator::block_size(void* address) const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->pool.allocated_block(address)->bytes;
+  return impl_->block_at(address)->bytes;
 }
 
 CachingAllocator& allocator(int device_index) {

@@ -43,6 +43,10 @@ const std::vector<ConfigEntry>& config_entries() {
       {"TORCH_OPENCL_SYNC",
        "0",
        "1: wait after every launch, so that an error names its kernel."},
+      {"TORCH_OPENCL_GUARD",
+       "0",
+       "1: report writes outside of tensors' memory, at the next wait, and "
+       "fill new memory with NaN."},
   };
   return *entries;
 }
@@ -108,6 +112,7 @@ Config read_all() {
                                 "warn, error or silent");
   config.debug = read_number("TORCH_OPENCL_DEBUG", 0, 4);
   config.sync = read_number("TORCH_OPENCL_SYNC", 0, 1) != 0;
+  config.guard = read_number("TORCH_OPENCL_GUARD", 0, 1) != 0;
   return config;
 }
 

@@ -17,6 +17,7 @@ struct Config {
   std::string fallback;       // TORCH_OPENCL_FALLBACK: warn, error, silent
   int64_t debug;              // TORCH_OPENCL_DEBUG: 0..4
   bool sync;                  // TORCH_OPENCL_SYNC
+  bool guard;                 // TORCH_OPENCL_GUARD
 };
 
 // Read once, at the first call.

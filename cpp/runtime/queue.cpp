@@ -2,6 +2,7 @@
 
 #include "config.h"
 #include "error.h"
+#include "guard_bands.h"
 #include "profiler.h"
 
 #include <algorithm>
@@ -59,6 +60,7 @@ bool Event::query() const {
 void Event::synchronize() const {
   ++waits.events;
   OPENCL_CHECK(api().clWaitForEvents(1, &handle_));
+  check_guards();
 }
 
 uint64_t Event::completed_at() const {
@@ -134,6 +136,7 @@ void Queue::enqueue(const char* function,
   command.stream_id = stream_id_;
   profiled.add(command);
   ++enqueue_count_;
+  note_command(command.name);
 }
 
 std::unique_lock<std::mutex> Queue::lock(Kernel& kernel) {
@@ -252,6 +255,9 @@ void Queue::read(
                                      nullptr,
                                      event);
   });
+  if (blocking) {
+    check_guards();
+  }
 }
 
 void Queue::write(cl_mem memory,
@@ -385,6 +391,7 @@ void Queue::synchronize_enqueued() {
     throw_failed(code, "clFinish");
   }
   finished_count_.store(count);
+  check_guards();
 }
 
 namespace {
