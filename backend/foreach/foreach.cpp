@@ -1,6 +1,6 @@
-// _foreach_*: chains of grouped launches where the lists are alike, else ATen's
-// own loop over the tensors.
-#include "chain.h"
+// _foreach_*: multi-tensor apply where the lists are alike, calls in a row
+// fused into one launch, else ATen's own loop over the tensors.
+#include "fused_group.h"
 
 #include "../../cpp/aten/launch.h"
 
@@ -26,8 +26,6 @@
 #include <ATen/ops/_foreach_zero_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
-
-#include <cstring>
 
 namespace torch_opencl::ops {
 namespace {
@@ -94,22 +92,13 @@ bool is_fast(const Call& call) {
          aten::device_of(self[0]).info().has_fp64;
 }
 
-// "aten::_foreach_add_" -> "add"
-std::string short_name(const char* name) {
-  std::string result = std::string(name).substr(std::strlen("aten::_foreach_"));
-  if (result.back() == '_') {
-    result.pop_back();
-  }
-  return result;
-}
-
 bool run(const char* name,
          const char* expression,
          const Call& call,
          TensorList out) {
   std::vector<TensorList> lists = call.lists;
   lists.push_back(out);
-  return run_foreach({short_name(name), expression, lists, call.scalars});
+  return run_foreach({name, expression, lists, call.scalars});
 }
 
 // The slow kernels are composite, so every key has them but ours.

@@ -1,6 +1,6 @@
 // _fused_sgd_, _fused_adam_, _fused_adamw_ and _fused_adagrad_: a whole step
 // for every parameter, in grouped launches. Formulas are those of torch.optim.
-#include "grouped.h"
+#include "multi_tensor.h"
 
 #include "../../cpp/aten/launch.h"
 
@@ -94,14 +94,14 @@ class Step {
             ";\n" + statements + "    }\n";
     check_alike();
     TORCH_CHECK_NOT_IMPLEMENTED(
-        grouped(name_, text, operands_, scalars_),
+        multi_tensor_apply(name_, text, operands_, scalars_),
         name_,
         ": opencl tensors that lie beyond 2^29 elements of their buffer");
   }
 
  private:
   void check_alike() const {
-    for (const GroupedOperand& operand : operands_) {
+    for (const TensorOperand& operand : operands_) {
       for (size_t t = 0; t < count_; ++t) {
         const Tensor& param = operands_[0].tensors[t];
         const Tensor& tensor = operand.tensors[t];
@@ -140,8 +140,8 @@ class Step {
   const char* name_;
   size_t count_;
   bool maximize_;
-  std::vector<GroupedOperand> operands_;
-  std::vector<GroupedScalar> scalars_;
+  std::vector<TensorOperand> operands_;
+  std::vector<ScalarOperand> scalars_;
   // Lists that operands view: a list moves none when it grows.
   std::list<std::vector<Tensor>> repeated_;
 };
@@ -297,13 +297,14 @@ void amp_unscale(TensorList self, Tensor& found_inf, const Tensor& inv_scale) {
     const std::vector<Tensor> inverse(tensors.size(), inv_scale);
     // Whoever finds one writes the same number.
     TORCH_CHECK_NOT_IMPLEMENTED(
-        grouped("amp_unscale",
-                "    if (!isfinite(value)) found_inf_at[0] = 1;\n"
-                "    value = inverse == 1 ? value : value * inverse;\n",
-                {{"value", tensors, true, true},
-                 {"found_inf", found, false, true, true},
-                 {"inverse", inverse, true, false, true}},
-                {}),
+        multi_tensor_apply(
+            "amp_unscale",
+            "    if (!isfinite(value)) found_inf_at[0] = 1;\n"
+            "    value = inverse == 1 ? value : value * inverse;\n",
+            {{"value", tensors, true, true},
+             {"found_inf", found, false, true, true},
+             {"inverse", inverse, true, false, true}},
+            {}),
         "_amp_foreach_non_finite_check_and_unscale_: opencl tensors that lie "
         "beyond 2^29 elements of their buffer");
   }
@@ -330,7 +331,7 @@ Tensor& amp_update_scale(Tensor& current_scale,
   const std::vector<Tensor> scale{current_scale};
   const std::vector<Tensor> tracker{growth_tracker};
   const std::vector<Tensor> found{found_inf};
-  grouped(
+  multi_tensor_apply(
       "amp_update_scale",
       "    const int grown = found_inf != 0 ? 0 : tracker_at[0] + 1;\n"
       "    const compute_t larger = scale * growth;\n"

@@ -3,7 +3,7 @@
 #include "batch_norm_problem.h"
 #include "params.h"
 
-#include "../../cpp/aten/bounded.h"
+#include "../../cpp/aten/clamp_epilogue.h"
 #include "../../cpp/aten/factories.h"
 
 namespace torch_opencl::ops {
@@ -24,16 +24,16 @@ int64_t stride_of(const Tensor& tensor) {
   return tensor.defined() ? tensor.stride(0) : 0;
 }
 
-// launch(lower, upper), which makes all of `out`, with bounds in the type of
-// its arithmetic.
-template <class Launch>
-void write_normalized(const Tensor& out, const Launch& launch) {
-  write_bounded(out, [=](const Bounds& bounds) {
-    with_compute_type(out, [&](auto number) {
-      using Number = decltype(number);
-      launch(static_cast<Number>(bounds.lower),
-             static_cast<Number>(bounds.upper));
-    });
+// Launches record(lower, upper), which writes all of `out` within these bounds,
+// in the type of its arithmetic; `tensors` are what else it uses.
+template <class Record>
+void launch_normalized(const Tensor& out,
+                       std::initializer_list<Tensor> tensors,
+                       const Record& record) {
+  with_compute_type(out, [&](auto number) {
+    ClampArguments<decltype(number)> bounds;
+    const runtime::KernelLaunch launch = record(bounds.lower(), bounds.upper());
+    launch_clampable("native_batch_norm", out, launch, bounds, tensors);
   });
 }
 
@@ -100,27 +100,36 @@ Statistics batch_norm_training(const Tensor& input,
   }
   const Statistics statistics{workspace(input, {problem.channels()}),
                               workspace(input, {problem.channels()})};
-  write_normalized(out, [=](auto lower, auto upper) {
-    using Number = decltype(lower);
-    problem.launch_channels(sources::batch_norm_channels,
-                            "batch_norm_channels",
-                            type,
-                            problem.kept_channels_tile(),
-                            static_cast<Number>(epsilon),
-                            static_cast<Number>(momentum),
-                            lower,
-                            upper,
-                            stride_of(running_mean),
-                            stride_of(running_var),
-                            arg(out),
-                            arg(statistics.mean),
-                            arg(statistics.inverse_deviation),
-                            arg(running_mean),
-                            arg(running_var),
-                            arg(input),
-                            arg(packed_weight),
-                            arg(packed_bias));
-  });
+  launch_normalized(out,
+                    {input,
+                     statistics.mean,
+                     statistics.inverse_deviation,
+                     running_mean,
+                     running_var,
+                     packed_weight,
+                     packed_bias},
+                    [&](auto lower, auto upper) {
+                      using Number = decltype(lower.value);
+                      return problem.launch_channels(
+                          sources::batch_norm_channels,
+                          "batch_norm_channels",
+                          type,
+                          problem.kept_channels_tile(),
+                          static_cast<Number>(epsilon),
+                          static_cast<Number>(momentum),
+                          lower,
+                          upper,
+                          stride_of(running_mean),
+                          stride_of(running_var),
+                          arg(out),
+                          arg(statistics.mean),
+                          arg(statistics.inverse_deviation),
+                          arg(running_mean),
+                          arg(running_var),
+                          arg(input),
+                          arg(packed_weight),
+                          arg(packed_bias));
+                    });
   return statistics;
 }
 
@@ -172,24 +181,27 @@ void batch_norm_evaluation(const Tensor& input,
   }
   const Tensor packed_weight = packed(weight);
   const Tensor packed_bias = packed(bias);
-  write_normalized(out, [=](auto lower, auto upper) {
-    using Number = decltype(lower);
-    problem.launch_channels(sources::batch_norm_channels,
-                            "batch_norm_channels_running",
-                            type,
-                            problem.channels_tile(),
-                            static_cast<Number>(epsilon),
-                            lower,
-                            upper,
-                            stride_of(running_mean),
-                            stride_of(running_var),
-                            arg(out),
-                            arg(running_mean),
-                            arg(running_var),
-                            arg(input),
-                            arg(packed_weight),
-                            arg(packed_bias));
-  });
+  launch_normalized(
+      out,
+      {input, running_mean, running_var, packed_weight, packed_bias},
+      [&](auto lower, auto upper) {
+        using Number = decltype(lower.value);
+        return problem.launch_channels(sources::batch_norm_channels,
+                                       "batch_norm_channels_running",
+                                       type,
+                                       problem.channels_tile(),
+                                       static_cast<Number>(epsilon),
+                                       lower,
+                                       upper,
+                                       stride_of(running_mean),
+                                       stride_of(running_var),
+                                       arg(out),
+                                       arg(running_mean),
+                                       arg(running_var),
+                                       arg(input),
+                                       arg(packed_weight),
+                                       arg(packed_bias));
+      });
 }
 
 void batch_norm_transform(const Tensor& input,
@@ -199,21 +211,27 @@ void batch_norm_transform(const Tensor& input,
                           const Tensor& out) {
   const Tensor packed_weight = packed(weight);
   const Tensor packed_bias = packed(bias);
-  write_normalized(out, [=](auto lower, auto upper) {
-    Problem({out, input})
-        .transform("batch_norm_transform",
-                   "batch_norm_transform_lines",
-                   true,
-                   param_type(weight, bias, input),
-                   lower,
-                   upper,
-                   arg(out),
-                   arg(input),
-                   arg(statistics.mean),
-                   arg(statistics.inverse_deviation),
-                   arg(packed_weight),
-                   arg(packed_bias));
-  });
+  launch_normalized(out,
+                    {input,
+                     statistics.mean,
+                     statistics.inverse_deviation,
+                     packed_weight,
+                     packed_bias},
+                    [&](auto lower, auto upper) {
+                      return Problem({out, input})
+                          .transform("batch_norm_transform",
+                                     "batch_norm_transform_lines",
+                                     true,
+                                     param_type(weight, bias, input),
+                                     lower,
+                                     upper,
+                                     arg(out),
+                                     arg(input),
+                                     arg(statistics.mean),
+                                     arg(statistics.inverse_deviation),
+                                     arg(packed_weight),
+                                     arg(packed_bias));
+                    });
 }
 
 GradientTerms batch_norm_param_gradients(const Tensor& grad_output,
@@ -264,18 +282,20 @@ void batch_norm_training_gradients(const Tensor& grad_output,
     const Problem problem({grad_input, input, grad_output});
     if (problem.is_by_kept_channels()) {
       const Tensor packed_weight = packed(weight);
-      problem.launch_channels(sources::batch_norm_channels,
-                              "batch_norm_channels_backward",
-                              param_type(weight, grad_weight, grad_bias, input),
-                              problem.kept_channels_tile(),
-                              arg(grad_input),
-                              arg(grad_weight),
-                              arg(grad_bias),
-                              arg(input),
-                              arg(grad_output),
-                              arg(statistics.mean),
-                              arg(statistics.inverse_deviation),
-                              arg(packed_weight));
+      enqueue(input,
+              problem.launch_channels(
+                  sources::batch_norm_channels,
+                  "batch_norm_channels_backward",
+                  param_type(weight, grad_weight, grad_bias, input),
+                  problem.kept_channels_tile(),
+                  arg(grad_input),
+                  arg(grad_weight),
+                  arg(grad_bias),
+                  arg(input),
+                  arg(grad_output),
+                  arg(statistics.mean),
+                  arg(statistics.inverse_deviation),
+                  arg(packed_weight)));
       return;
     }
   }
@@ -294,19 +314,20 @@ void batch_norm_input_gradient(const Tensor& grad_output,
                                const GradientTerms& terms,
                                const Tensor& grad_input) {
   const Tensor packed_weight = packed(weight);
-  Problem({grad_input, input, grad_output})
-      .transform("batch_norm_transform_backward",
-                 "batch_norm_transform_backward_lines",
-                 terms.shifts.defined(),
-                 param_type(weight, weight, weight, input),
-                 arg(grad_input),
-                 arg(input),
-                 arg(grad_output),
-                 arg(statistics.mean),
-                 arg(statistics.inverse_deviation),
-                 arg(terms.shifts),
-                 arg(terms.slopes),
-                 arg(packed_weight));
+  enqueue(input,
+          Problem({grad_input, input, grad_output})
+              .transform("batch_norm_transform_backward",
+                         "batch_norm_transform_backward_lines",
+                         terms.shifts.defined(),
+                         param_type(weight, weight, weight, input),
+                         arg(grad_input),
+                         arg(input),
+                         arg(grad_output),
+                         arg(statistics.mean),
+                         arg(statistics.inverse_deviation),
+                         arg(terms.shifts),
+                         arg(terms.slopes),
+                         arg(packed_weight)));
 }
 
 }  // namespace torch_opencl::ops

@@ -84,31 +84,32 @@ class Problem {
         kChannelTilePixels / pixels(), 1, channels_tile());
   }
 
-  // Launches over channels. `arguments` follow the tile.
+  // A launch over channels. `arguments` follow the tile.
   template <class... Arguments>
-  void launch_channels(const KernelSource& source,
-                       const char* kernel_name,
-                       at::ScalarType param_type,
-                       int64_t tile,
-                       const Arguments&... arguments) const {
-    with_index([&](auto index) {
+  [[nodiscard]] runtime::KernelLaunch launch_channels(
+      const KernelSource& source,
+      const char* kernel_name,
+      at::ScalarType param_type,
+      int64_t tile,
+      const Arguments&... arguments) const {
+    return with_index([&](auto index) {
       using Index = decltype(index);
-      launch(input_,
-             source,
-             kernel_name,
-             {{"DTYPE", dtype_of(input_)},
-              {"PARAM_DTYPE", dtype_of(param_type)},
-              {"LANES", kLanes},
-              {"DENSE", true},
-              {"STREAM", streams()},
-              {"TILE", kMostChannels},
-              {"INDEX64", sizeof(Index) == 8},
-              {"WG_SIZE", 1}},
-             range(ceil_div(channels(), tile), 1),
-             rows_.rows<Index>(1),
-             static_cast<Index>(pixels()),
-             static_cast<int32_t>(tile),
-             arguments...);
+      return launch_record(input_,
+                           source,
+                           kernel_name,
+                           {{"DTYPE", dtype_of(input_)},
+                            {"PARAM_DTYPE", dtype_of(param_type)},
+                            {"LANES", kLanes},
+                            {"DENSE", true},
+                            {"STREAM", streams()},
+                            {"TILE", kMostChannels},
+                            {"INDEX64", sizeof(Index) == 8},
+                            {"WG_SIZE", 1}},
+                           range(ceil_div(channels(), tile), 1),
+                           rows_.rows<Index>(1),
+                           static_cast<Index>(pixels()),
+                           static_cast<int32_t>(tile),
+                           arguments...);
     });
   }
 
@@ -119,11 +120,12 @@ class Problem {
               const char* lines_name,
               const Arguments&... arguments) const {
     if (lines_) {
-      launch_lines(lines_name,
-                   chunk_,
-                   true,
-                   compute_type(input_.scalar_type()),
-                   arguments...);
+      enqueue(input_,
+              launch_lines(lines_name,
+                           chunk_,
+                           true,
+                           compute_type(input_.scalar_type()),
+                           arguments...));
       return;
     }
     const bool groups = !cpu_ && !across_;
@@ -150,21 +152,21 @@ class Problem {
     });
   }
 
-  // Launches over the elements. `arguments` follow the job count.
+  // A launch over the elements. `arguments` follow the job count.
   template <class... Arguments>
-  void transform(const char* kernel_name,
-                 const char* lines_name,
-                 bool train,
-                 at::ScalarType param_type,
-                 const Arguments&... arguments) const {
+  [[nodiscard]] runtime::KernelLaunch transform(
+      const char* kernel_name,
+      const char* lines_name,
+      bool train,
+      at::ScalarType param_type,
+      const Arguments&... arguments) const {
     if (lines_) {
       const int64_t line = std::min(channels(), kChannelsOfLine);
-      launch_lines(lines_name,
-                   std::max<int64_t>(1, kElementsOfLines / line),
-                   train,
-                   param_type,
-                   arguments...);
-      return;
+      return launch_lines(lines_name,
+                          std::max<int64_t>(1, kElementsOfLines / line),
+                          train,
+                          param_type,
+                          arguments...);
     }
     const int steps = cpu_ ? kStepsCpu : 1;
     const int work_group = cpu_ ? 1 : kItemWorkGroup;
@@ -174,27 +176,27 @@ class Problem {
                       ceil_div(rows_.inner_size(), int64_t{steps} * lanes());
     const int64_t tile =
         cpu_ ? std::clamp<int64_t>(jobs / (32 * units()), 1, 64) : 1;
-    with_index([&](auto index) {
+    return with_index([&](auto index) {
       using Index = decltype(index);
-      launch(input_,
-             sources::batch_norm_transform,
-             kernel_name,
-             {{"DTYPE", dtype_of(input_)},
-              {"PARAM_DTYPE", dtype_of(param_type)},
-              {"ACROSS", across_},
-              {"LANES", lanes()},
-              {"DENSE", dense_},
-              {"STEPS", steps},
-              {"TRAIN", train},
-              {"STREAM", streams()},
-              {"INDEX64", sizeof(Index) == 8},
-              {"WG_SIZE", work_group}},
-             range(ceil_div(jobs, tile), work_group),
-             rows_.rows<Index>(1),
-             static_cast<Index>(pixels()),
-             jobs,
-             static_cast<int32_t>(tile),
-             arguments...);
+      return launch_record(input_,
+                           sources::batch_norm_transform,
+                           kernel_name,
+                           {{"DTYPE", dtype_of(input_)},
+                            {"PARAM_DTYPE", dtype_of(param_type)},
+                            {"ACROSS", across_},
+                            {"LANES", lanes()},
+                            {"DENSE", dense_},
+                            {"STEPS", steps},
+                            {"TRAIN", train},
+                            {"STREAM", streams()},
+                            {"INDEX64", sizeof(Index) == 8},
+                            {"WG_SIZE", work_group}},
+                           range(ceil_div(jobs, tile), work_group),
+                           rows_.rows<Index>(1),
+                           static_cast<Index>(pixels()),
+                           jobs,
+                           static_cast<int32_t>(tile),
+                           arguments...);
     });
   }
 
@@ -234,41 +236,40 @@ class Problem {
   }
   int64_t parts() const { return ceil_div(channels(), kChannelsOfLine); }
 
-  // Launches a kernel of batch_norm_lines.cl over `chunk` pixels a work-item.
+  // A launch of a kernel of batch_norm_lines.cl over `chunk` pixels a
+  // work-item.
   template <class... Arguments>
-  void launch_lines(const char* kernel_name,
-                    int64_t chunk,
-                    bool train,
-                    at::ScalarType param_type,
-                    const Arguments&... arguments) const {
-    with_index([&](auto index) {
+  [[nodiscard]] runtime::KernelLaunch launch_lines(
+      const char* kernel_name,
+      int64_t chunk,
+      bool train,
+      at::ScalarType param_type,
+      const Arguments&... arguments) const {
+    return with_index([&](auto index) {
       using Index = decltype(index);
-      launch(input_,
-             sources::batch_norm_lines,
-             kernel_name,
-             {{"DTYPE", dtype_of(input_)},
-              {"PARAM_DTYPE", dtype_of(param_type)},
-              {"LANES", kLanes},
-              {"CHANNELS", kChannelsOfLine},
-              {"DENSE", rows_.rows_contiguous() && channels() % kLanes == 0},
-              {"TRAIN", train},
-              {"STREAM", streams()},
-              {"INDEX64", sizeof(Index) == 8}},
-             range(parts() * ceil_div(pixels(), chunk), 1),
-             rows_.rows<Index>(1),
-             static_cast<Index>(pixels()),
-             static_cast<Index>(chunk),
-             arguments...);
+      return launch_record(
+          input_,
+          sources::batch_norm_lines,
+          kernel_name,
+          {{"DTYPE", dtype_of(input_)},
+           {"PARAM_DTYPE", dtype_of(param_type)},
+           {"LANES", kLanes},
+           {"CHANNELS", kChannelsOfLine},
+           {"DENSE", rows_.rows_contiguous() && channels() % kLanes == 0},
+           {"TRAIN", train},
+           {"STREAM", streams()},
+           {"INDEX64", sizeof(Index) == 8}},
+          range(parts() * ceil_div(pixels(), chunk), 1),
+          rows_.rows<Index>(1),
+          static_cast<Index>(pixels()),
+          static_cast<Index>(chunk),
+          arguments...);
     });
   }
 
   template <class Launch>
-  void with_index(const Launch& launch) const {
-    if (rows_.fits_int32()) {
-      launch(int32_t());
-    } else {
-      launch(int64_t());
-    }
+  auto with_index(const Launch& launch) const {
+    return rows_.fits_int32() ? launch(int32_t()) : launch(int64_t());
   }
 
   void split() {

@@ -90,19 +90,21 @@ Outputs native_group_norm(const Tensor& self,
     const Tensor mean = at::empty({batch, groups}, options);
     const Tensor inverse_deviation = at::empty({batch, groups}, options);
     with_compute_type(input, [&](auto number) {
-      problem.launch_channels(sources::group_norm,
-                              "group_norm",
-                              type,
-                              problem.kept_channels_tile(),
-                              static_cast<decltype(number)>(epsilon),
-                              static_cast<int32_t>(groups),
-                              static_cast<int32_t>(sizes.group_channels()),
-                              arg(out),
-                              arg(mean),
-                              arg(inverse_deviation),
-                              arg(input),
-                              arg(weight),
-                              arg(bias));
+      enqueue(
+          input,
+          problem.launch_channels(sources::group_norm,
+                                  "group_norm",
+                                  type,
+                                  problem.kept_channels_tile(),
+                                  static_cast<decltype(number)>(epsilon),
+                                  static_cast<int32_t>(groups),
+                                  static_cast<int32_t>(sizes.group_channels()),
+                                  arg(out),
+                                  arg(mean),
+                                  arg(inverse_deviation),
+                                  arg(input),
+                                  arg(weight),
+                                  arg(bias)));
     });
     return {out, mean, inverse_deviation};
   }
@@ -209,20 +211,22 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
                          sizes.by_group(input),
                          sizes.by_group(grad_output)});
   if (output_mask[0] && problem.is_by_kept_channels()) {
-    problem.launch_channels(sources::group_norm,
-                            "group_norm_backward",
-                            param_type(weight, input),
-                            problem.kept_channels_tile(),
-                            static_cast<int32_t>(groups),
-                            static_cast<int32_t>(sizes.group_channels()),
-                            arg(grad_input),
-                            arg(gradients.sums),
-                            arg(gradients.products),
-                            arg(input),
-                            arg(grad_output),
-                            arg(mean),
-                            arg(inverse),
-                            arg(weight));
+    enqueue(
+        input,
+        problem.launch_channels(sources::group_norm,
+                                "group_norm_backward",
+                                param_type(weight, input),
+                                problem.kept_channels_tile(),
+                                static_cast<int32_t>(groups),
+                                static_cast<int32_t>(sizes.group_channels()),
+                                arg(grad_input),
+                                arg(gradients.sums),
+                                arg(gradients.products),
+                                arg(input),
+                                arg(grad_output),
+                                arg(mean),
+                                arg(inverse),
+                                arg(weight)));
   } else {
     gradients_by_passes(
         sizes, grad_output, input, mean, inverse, weight, gradients);

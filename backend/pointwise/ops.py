@@ -179,9 +179,9 @@ TERNARY = (
     Pointwise("lerp.Tensor_out", "lerp(self, end, weight)", dtypes="floating", lanewise=True),
     Pointwise("where.self_out", "condition != 0 ? self : other", stub="where_kernel", also=("where.self",), lanewise=True),
     # min and max would hide OpenCL's functions.
-    Pointwise("clamp.out", "clamp_nan(self, low, high)", scalars="low high", stub="clamp_scalar_stub", lanewise=True),
-    Pointwise("clamp_min.out", "maximum_nan(self, low)", scalars="low", stub="clamp_min_scalar_stub", lanewise=True),
-    Pointwise("clamp_max.out", "minimum_nan(self, high)", scalars="high", stub="clamp_max_scalar_stub", lanewise=True),
+    Pointwise("clamp.out", "clamp_nan(self, low, high)", scalars="low high", stub="clamp_scalar_stub", lanewise=True, clamp="both"),
+    Pointwise("clamp_min.out", "maximum_nan(self, low)", scalars="low", stub="clamp_min_scalar_stub", lanewise=True, clamp="below"),
+    Pointwise("clamp_max.out", "minimum_nan(self, high)", scalars="high", stub="clamp_max_scalar_stub", lanewise=True, clamp="above"),
     Pointwise("clamp.Tensor_out", "clamp_nan(self, low, high)", inputs="self low high", stub="clamp_stub", lanewise=True),
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 #include "kernel.h"
 
-#include "../../cpp/aten/bounded.h"
+#include "../../cpp/aten/clamp_epilogue.h"
 #include "../common/kernel_table.h"
 #include "../common/streamed.h"
 #include "../copy/transpose.h"
@@ -199,21 +199,19 @@ void join_runs(PointwiseKey& key, const Operands& operands, int dimensions) {
   key.layout = PointwiseLayout::kJoinedChunks;
 }
 
-// Clamps in place join the launch that is about to write what they clamp.
-bool joins_write(const at::TensorIteratorBase& iter,
-                 const PointwiseOp& op,
-                 c10::ArrayRef<at::Scalar> scalars) {
-  if (scalars.empty() || iter.ntensors() != 2 ||
-      !iter.tensor_base(0).is_same(iter.tensor_base(1)) ||
-      !std::string_view(op.name).starts_with("clamp")) {
+// Clamps in place join the pending launch that writes what they clamp.
+bool joins_pending(const at::TensorIteratorBase& iter,
+                   const PointwiseOp& op,
+                   c10::ArrayRef<at::Scalar> scalars) {
+  if (op.clamp == Clamp::kNone || scalars.empty() || iter.ntensors() != 2 ||
+      !iter.tensor_base(0).is_same(iter.tensor_base(1))) {
     return false;
   }
-  Bounds bounds;
-  const std::string_view names(op.scalars);
-  if (names.starts_with("low")) {
+  ClampBounds bounds;
+  if (op.clamp != Clamp::kAbove) {
     bounds.lower = scalars.front().toDouble();
   }
-  if (names.ends_with("high")) {
+  if (op.clamp != Clamp::kBelow) {
     bounds.upper = scalars.back().toDouble();
   }
   return !std::isnan(bounds.lower) && !std::isnan(bounds.upper) &&
@@ -328,7 +326,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
 void pointwise(at::TensorIteratorBase& iter,
                const PointwiseOp& op,
                c10::ArrayRef<at::Scalar> scalars) {
-  if (iter.numel() == 0 || joins_write(iter, op, scalars)) {
+  if (iter.numel() == 0 || joins_pending(iter, op, scalars)) {
     return;
   }
   if (!iter.can_use_32bit_indexing()) {

@@ -13,6 +13,9 @@
 namespace torch_opencl::ops {
 
 enum class Dtypes { kAll, kFloating, kIntegral };
+// Ops that only bound their input by their numbers, which a pending launch can
+// do: below by the first one, above by the last.
+enum class Clamp { kNone, kBelow, kAbove, kBoth };
 
 // A row of the pointwise table (backend/pointwise/ops.py).
 struct PointwiseOp {
@@ -25,6 +28,7 @@ struct PointwiseOp {
   bool uses_math = false;                // calls functions of math.clh
   Dtypes dtypes = Dtypes::kAll;          // of arithmetic; bool is integral
   bool is_lanewise = false;              // `expression` holds for vectors too
+  Clamp clamp = Clamp::kNone;
   // Names of outputs, for kernels of users: `expression` is statements that
   // assign to them, and operands are not converted to a common dtype.
   const char* outputs = "";

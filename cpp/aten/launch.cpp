@@ -112,6 +112,12 @@ void check_same_device(const runtime::Queue& queue, const BufferView& view) {
       "!");
 }
 
+void enqueue(const at::TensorBase& on, const runtime::KernelLaunch& launch) {
+  runtime::Queue& queue = queue_of(on);
+  queue.flush_pending();
+  launch.enqueue(queue);
+}
+
 namespace {
 
 size_t round_up(size_t value, size_t multiple) {

@@ -2,7 +2,7 @@
 // tensor, and launching. Ops never call OpenCL themselves.
 #pragma once
 
-#include "../runtime/kernel.h"
+#include "../runtime/pending_launch.h"
 
 #include <ATen/core/TensorBase.h>
 #include <c10/core/ScalarType.h>
@@ -66,6 +66,17 @@ void check_same_device(const runtime::Queue& queue, const BufferView& view);
 template <class T>
 void check_same_device(const runtime::Queue&, const T&) {}
 
+// The kernel for the device of `on`, whose arguments are on it.
+template <class... Arguments>
+runtime::Kernel& kernel_for(const runtime::Queue& queue,
+                            const KernelSource& source,
+                            const char* kernel_name,
+                            std::initializer_list<Define> defines,
+                            const Arguments&... arguments) {
+  (check_same_device(queue, arguments), ...);
+  return queue.device().programs().get(source, kernel_name, defines);
+}
+
 // Launches on the current stream of `on`'s device, e.g.
 //   launch(out, sources::softmax, "softmax_looped",
 //          {{"DTYPE", dtype_of(out)}, {"WG_SIZE", 64}},
@@ -78,10 +89,25 @@ void launch(const at::TensorBase& on,
             const NDRange& range,
             const Arguments&... arguments) {
   runtime::Queue& queue = queue_of(on);
-  (check_same_device(queue, arguments), ...);
-  runtime::Kernel& kernel =
-      queue.device().programs().get(source, kernel_name, defines);
-  runtime::launch(queue, kernel, range, arguments...);
+  runtime::launch(queue,
+                  kernel_for(queue, source, kernel_name, defines, arguments...),
+                  range,
+                  arguments...);
 }
+
+// The same as a record, to be enqueued on that stream.
+template <class... Arguments>
+runtime::KernelLaunch launch_record(const at::TensorBase& on,
+                                    const KernelSource& source,
+                                    const char* kernel_name,
+                                    std::initializer_list<Define> defines,
+                                    const NDRange& range,
+                                    const Arguments&... arguments) {
+  return runtime::KernelLaunch(
+      kernel_for(queue_of(on), source, kernel_name, defines, arguments...),
+      range,
+      arguments...);
+}
+void enqueue(const at::TensorBase& on, const runtime::KernelLaunch& launch);
 
 }  // namespace torch_opencl::aten

@@ -193,7 +193,7 @@ py::dict wait_stats() {
 // Kernels launched on the current stream.
 int64_t launch_count(int device_index) {
   runtime::Queue& queue = device::current_queue(device_index);
-  queue.enqueue_deferred();
+  queue.flush_pending();
   return queue.launch_count();
 }
 

@@ -81,8 +81,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
                               size_t new_bytes) const override {
     TORCH_CHECK(storage.resizable(),
                 "Trying to resize storage that is not resizable");
-    // Deferred work knows the memory by its place.
-    runtime::enqueue_deferred(storage.device().index());
+    // A pending launch knows the memory by its place.
+    runtime::flush_pending(storage.device().index());
     const DeviceGuard guard(storage.device());
     c10::DataPtr resized = allocator()->allocate(new_bytes);
     allocator()->copy_data(resized.mutable_get(),

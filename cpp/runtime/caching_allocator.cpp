@@ -47,10 +47,10 @@ CachingAllocator::~CachingAllocator() = default;
 
 namespace {
 
-// What deferred work and forms keep alive; true where there was any.
+// What pending launches and forms keep alive; true where there was any.
 bool give_back_memory(int device_index) {
-  const bool had_deferred = enqueue_deferred(device_index);
-  return forget_all_forms(device_index) || had_deferred;
+  const bool had_pending = flush_pending(device_index);
+  return forget_all_forms(device_index) || had_pending;
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ void CachingAllocator::empty_cache() {
 }
 
 AllocatorStatistics CachingAllocator::statistics() const {
-  enqueue_deferred(impl_->device.index());
+  flush_pending(impl_->device.index());
   const std::lock_guard lock(impl_->mutex);
   return impl_->pool.statistics;
 }
@@ -141,7 +141,7 @@ void CachingAllocator::reset_accumulated_statistics() {
 }
 
 std::vector<SegmentSnapshot> CachingAllocator::snapshot() const {
-  enqueue_deferred(impl_->device.index());
+  flush_pending(impl_->device.index());
   const std::lock_guard lock(impl_->mutex);
   return impl_->pool.snapshot();
 }

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "error.h"
 #include "guard_bands.h"
+#include "pending_launch.h"
 #include "profiler.h"
 
 #include <algorithm>
@@ -111,13 +112,13 @@ void Queue::throw_failed(int code, const char* call) {
   throw OpenCLError(code, text);
 }
 
-void Queue::bound_pending() {
-  const std::lock_guard lock(pending_mutex_);
-  std::swap(pending_[0], pending_[1]);
-  if (pending_[1] && !pending_[1].query()) {
-    pending_[1].synchronize();
+void Queue::bound_enqueued() {
+  const std::lock_guard lock(markers_mutex_);
+  std::swap(markers_[0], markers_[1]);
+  if (markers_[1] && !markers_[1].query()) {
+    markers_[1].synchronize();
   }
-  pending_[1] = record_enqueued();
+  markers_[1] = record_enqueued();
 }
 
 template <class Call>
@@ -140,7 +141,7 @@ void Queue::enqueue(const char* function,
 }
 
 std::unique_lock<std::mutex> Queue::lock(Kernel& kernel) {
-  enqueue_deferred();
+  flush_pending();
   return std::unique_lock(kernel.mutex);
 }
 
@@ -150,11 +151,11 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
       return;
     }
   }
-  constexpr int64_t kPendingStep = 2048;  // two of them may be pending
+  constexpr int64_t kMarkerStep = 2048;  // two of them may be running
   const int64_t number = launch_count_.fetch_add(1);
   recent_[number % recent_.size()] = kernel.name;
-  if (number % kPendingStep == kPendingStep - 1) [[unlikely]] {
-    bound_pending();
+  if (number % kMarkerStep == kMarkerStep - 1) [[unlikely]] {
+    bound_enqueued();
   }
   enqueue("clEnqueueNDRangeKernel",
           {.name = kernel.name,
@@ -199,7 +200,7 @@ void Queue::copy(cl_mem source,
       (source == destination && source_offset == destination_offset)) {
     return;
   }
-  enqueue_deferred();
+  flush_pending();
   enqueue("clEnqueueCopyBuffer", {.bytes = bytes}, [&](cl_event* event) {
     const EnqueueTimer timer;
     return api().clEnqueueCopyBuffer(handle_,
@@ -222,7 +223,7 @@ void Queue::fill(cl_mem memory,
   if (memory == nullptr || bytes == 0) {
     return;
   }
-  enqueue_deferred();
+  flush_pending();
   enqueue("clEnqueueFillBuffer", {.bytes = bytes}, [&](cl_event* event) {
     const EnqueueTimer timer;
     return api().clEnqueueFillBuffer(handle_,
@@ -243,7 +244,7 @@ void Queue::read(
     return;
   }
   waits.transfers += blocking ? 1 : 0;
-  enqueue_deferred();
+  flush_pending();
   enqueue("clEnqueueReadBuffer", {.bytes = bytes}, [&](cl_event* event) {
     return api().clEnqueueReadBuffer(handle_,
                                      memory,
@@ -257,6 +258,7 @@ void Queue::read(
   });
   if (blocking) {
     check_guards();
+    raise_kept_error();
   }
 }
 
@@ -269,7 +271,7 @@ void Queue::write(cl_mem memory,
     return;
   }
   waits.transfers += blocking ? 1 : 0;
-  enqueue_deferred();
+  flush_pending();
   enqueue_write(memory, offset, host, bytes, blocking);
 }
 
@@ -312,7 +314,7 @@ void Queue::write_taken(cl_mem memory,
 
 void* Queue::map(cl_mem memory, size_t bytes, cl_int& code) {
   ++waits.transfers;
-  enqueue_deferred();
+  flush_pending();
   return api().clEnqueueMapBuffer(handle_,
                                   memory,
                                   CL_TRUE,
@@ -326,7 +328,7 @@ void* Queue::map(cl_mem memory, size_t bytes, cl_int& code) {
 }
 
 Event Queue::record() {
-  enqueue_deferred();
+  flush_pending();
   return record_enqueued();
 }
 
@@ -347,7 +349,7 @@ void Queue::wait(const Event& event) {
   if (!event) {
     return;
   }
-  enqueue_deferred();
+  flush_pending();
   const cl_event handle = event.handle();
   const cl_int code =
       api().clEnqueueBarrierWithWaitList(handle_, 1, &handle, nullptr);
@@ -358,7 +360,7 @@ void Queue::wait(const Event& event) {
 }
 
 bool Queue::query() {
-  enqueue_deferred();
+  flush_pending();
   const int64_t count = enqueue_count_.load();
   if (finished_count_.load() == count) {
     return true;
@@ -379,8 +381,9 @@ void Queue::flush() {
 }
 
 void Queue::synchronize() {
-  enqueue_deferred();
+  flush_pending();
   synchronize_enqueued();
+  raise_kept_error();
 }
 
 void Queue::synchronize_enqueued() {
@@ -454,10 +457,10 @@ void synchronize_enqueued(int device_index) {
                  [](Queue& queue) { queue.synchronize_enqueued(); });
 }
 
-bool enqueue_deferred(int device_index) {
+bool flush_pending(int device_index) {
   bool had_any = false;
   for_each_queue(device_index, [&had_any](Queue& queue) {
-    had_any |= queue.enqueue_deferred();
+    had_any |= queue.flush_pending();
   });
   return had_any;
 }

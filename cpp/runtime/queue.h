@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -58,14 +59,7 @@ class Event {
   cl_event handle_ = nullptr;
 };
 
-class Queue;
-
-// Work that waits for what may join its launch.
-class Deferred {
- public:
-  virtual ~Deferred() = default;
-  virtual void enqueue(Queue& queue) = 0;
-};
+class PendingLaunch;  // pending_launch.h
 
 class Queue {
  public:
@@ -76,30 +70,31 @@ class Queue {
   Device& device() const { return device_; }
   int64_t stream_id() const { return stream_id_; }
   cl_command_queue handle() const { return handle_; }
-  // The handle for others, who enqueue without telling: nothing is deferred
-  // from now on.
+  // The handle for others, who enqueue without telling: no launch waits from
+  // now on.
   cl_command_queue share();
 
-  // To be held from a kernel's first argument to its launch. Enqueues what is
-  // deferred, which may launch the same kernel, before it locks.
+  // To be held from a kernel's first argument to its launch. Enqueues the
+  // pending launch, which may be of the same kernel, before it locks.
   [[nodiscard]] std::unique_lock<std::mutex> lock(Kernel& kernel);
   // The only clEnqueueNDRangeKernel of the project.
   void launch(Kernel& kernel, const NDRange& range);
 
-  // Deferred work is enqueued ahead of every later command, marker and wait.
-  // `add` is called with what waits already, or null, and returns null where
-  // that has taken more, else what is to wait instead.
-  using Add = std::function<std::unique_ptr<Deferred>(Deferred*)>;
-  bool can_defer() const;
-  bool has_deferred() const {
-    return has_deferred_.load(std::memory_order_acquire);
+  // One launch may wait for what joins it; it is enqueued ahead of every later
+  // command, marker and wait.
+  bool can_pend() const;
+  bool has_pending() const {
+    return has_pending_.load(std::memory_order_acquire);
   }
-  void defer(const Add& add);
-  // Frees what the deferred work kept alive, so not to be called with a lock
-  // on the allocator. True where there was any.
-  bool enqueue_deferred();
+  // Enqueues what waits, and lets `launch` wait instead.
+  void pend(std::unique_ptr<PendingLaunch> launch);
+  // True where a launch waits and `join` took more into it.
+  bool join_pending(const std::function<bool(PendingLaunch&)>& join);
+  // Frees what the launch kept alive, so not to be called with a lock on the
+  // allocator. True where there was any.
+  bool flush_pending();
 
-  // The first use of new memory, ahead of what is deferred.
+  // The first use of new memory, ahead of the pending launch.
   void touch(cl_mem memory);
   // Byte offsets. A null memory or zero bytes is a no-op.
   void copy(cl_mem source,
@@ -129,7 +124,7 @@ class Queue {
   void* map(cl_mem memory, size_t bytes, cl_int& code);
 
   Event record();  // a marker after everything so far
-  // The same, but for what is deferred, which keeps its own memory.
+  // The same without the pending launch, which keeps its own memory.
   Event record_enqueued();
   void wait(const Event& event);  // later commands wait for the event
   bool query();                   // true when everything has completed
@@ -137,7 +132,7 @@ class Queue {
   // Waits; a failed command surfaces here with the names of the kernels
   // launched last.
   void synchronize();
-  void synchronize_enqueued();  // but for what is deferred
+  void synchronize_enqueued();  // without the pending launch
 
   // Kernels enqueued since creation.
   int64_t launch_count() const { return launch_count_.load(); }
@@ -152,7 +147,10 @@ class Queue {
                      const void* host,
                      size_t bytes,
                      bool blocking);
-  void enqueue_now(Deferred& deferred);
+  void enqueue_pending(const PendingLaunch& launch);
+  // An error of a launch after its call returned, raised by the next wait.
+  void keep_error(std::exception_ptr error);
+  void raise_kept_error();
   [[noreturn]] void throw_failed(int code, const char* call);
 
   Device& device_;
@@ -168,14 +166,17 @@ class Queue {
   Event query_marker_;
   // Drivers queue without limit, and a host that never waits would fill its
   // memory with commands: a launch may wait for one thousands before it.
-  void bound_pending();
-  std::mutex pending_mutex_;
-  std::array<Event, 2> pending_;
-  // Held while deferred work is enqueued, so that other threads' commands come
-  // after it.
-  std::mutex deferred_mutex_;
-  std::unique_ptr<Deferred> deferred_;
-  std::atomic<bool> has_deferred_{false};
+  void bound_enqueued();
+  std::mutex markers_mutex_;
+  std::array<Event, 2> markers_;
+  // Held while the pending launch is enqueued, so that other threads' commands
+  // come after it.
+  std::mutex pending_launch_mutex_;
+  std::unique_ptr<PendingLaunch> pending_launch_;
+  std::atomic<bool> has_pending_{false};
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+  std::atomic<bool> has_error_{false};
   std::atomic<bool> is_shared_{false};
   // Ring of the kernels launched last, for the error text.
   std::array<std::atomic<const char*>, 8> recent_{};
@@ -187,6 +188,6 @@ Queue& queue(int device_index, int64_t stream_id);
 // Every queue created so far on the device.
 void synchronize_device(int device_index);
 void synchronize_enqueued(int device_index);
-bool enqueue_deferred(int device_index);  // true where there was any
+bool flush_pending(int device_index);  // true where there was any
 
 }  // namespace torch_opencl::runtime

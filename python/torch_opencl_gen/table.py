@@ -42,6 +42,9 @@ class Pointwise:
         lanewise: the expression also holds for vectors of floats, element by
             element. Drivers have vectors of exp, log and the like, which some
             make of no loop.
+        clamp: "below", "above" or "both", of an op that only bounds its input
+            by its numbers: in place it can be an epilogue of the launch that
+            writes the input.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Pointwise:
     dtypes: str = ""
     opinfo: str = ""
     lanewise: bool = False
+    clamp: str = ""
 
 
 @dataclass(frozen=True)

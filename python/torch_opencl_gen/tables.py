@@ -136,6 +136,7 @@ class Emitter:
                 self._uses_math(entry.expression, entry.bool_, entry.integral),
                 f"Dtypes::k{(entry.dtypes or 'all').capitalize()}",
                 str(entry.lanewise).lower(),
+                f"Clamp::k{(entry.clamp or 'none').capitalize()}",
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (

@@ -1,4 +1,4 @@
-#include "grouped.h"
+#include "multi_tensor.h"
 
 #include "../common/kernel_text.h"
 
@@ -51,11 +51,11 @@ struct Shape {
   size_t words() const { return (tensors + 1) + tensors + tensors * operands; }
 };
 
-Shape shape_of(const GroupedLaunch& launch) {
+Shape shape_of(const MultiTensorLaunch& launch) {
   Shape shape{};
   shape.operands = static_cast<int>(launch.lists.size());
   shape.is_double = launch.compute == DType::kFloat64;
-  for (const GroupedScalar& scalar : launch.scalars) {
+  for (const ScalarOperand& scalar : launch.scalars) {
     ++(scalar.values.size() == 1 ? shape.shared_scalars : shape.scalars);
   }
   const size_t fixed = kSlots * sizeof(cl_mem) + 4 * sizeof(uint32_t) + 8 +
@@ -70,19 +70,20 @@ std::string number(int value) {
   return std::to_string(value);
 }
 
-std::string text_of(const GroupedLaunch& launch,
+std::string text_of(const MultiTensorLaunch& launch,
+                    const std::string& statements,
                     const Shape& shape,
                     int group) {
-  const std::vector<GroupedList>& operands = launch.lists;
+  const std::vector<ListOperand>& operands = launch.lists;
   // Whoever writes a number that all share does so element by element.
   const bool shares = std::any_of(
-      operands.begin(), operands.end(), [](const GroupedList& operand) {
+      operands.begin(), operands.end(), [](const ListOperand& operand) {
         return operand.is_single && operand.is_written;
       });
   // Intel's compiler makes no vectors of a square root in a loop; plain
   // arithmetic it unrolls better by itself.
-  bool lanes = group == 1 && !shares && calls_function(launch.statements);
-  for (const GroupedList& operand : operands) {
+  bool lanes = group == 1 && !shares && calls_function(statements);
+  for (const ListOperand& operand : operands) {
     lanes &= operand.is_single || has_lanes(operand.dtype);
   }
   std::string text = preamble(launch.compute, true, lanes);
@@ -94,7 +95,7 @@ std::string text_of(const GroupedLaunch& launch,
           "];\n  uint elements[" + number(shape.tensors) + "];\n  uint place[" +
           number(shape.tensors * shape.operands) + "];\n} table_t;\n";
   text += "kernel __attribute__((reqd_work_group_size(" + number(group) +
-          ", 1, 1))) void grouped(const table_t table, const uint length";
+          ", 1, 1))) void multi_tensor(const table_t table, const uint length";
   for (int slot = 0; slot < kSlots; ++slot) {
     text += ", global uchar *m" + number(slot);
   }
@@ -124,7 +125,7 @@ std::string text_of(const GroupedLaunch& launch,
     }
   }
   int shared = 0, own = shape.shared_scalars;
-  for (const GroupedScalar& scalar : launch.scalars) {
+  for (const ScalarOperand& scalar : launch.scalars) {
     text += "  const compute_t " + scalar.name + " = table.scalar[" +
             (scalar.values.size() == 1
                  ? number(shared++)
@@ -151,7 +152,7 @@ std::string text_of(const GroupedLaunch& launch,
     }
     text += ";\n";
   }
-  text += launch.statements;
+  text += statements;
   for (size_t k = 0; k < operands.size(); ++k) {
     if (operands[k].is_written && !operands[k].is_single) {
       const std::string name = operands[k].name;
@@ -167,24 +168,30 @@ std::string text_of(const GroupedLaunch& launch,
   return text + "  }\n}\n";
 }
 
+// On CPUs one work-item a chunk: each gets its own copy of the table, which
+// would make the addresses of a vector of work-items look unrelated.
+int group_size(const runtime::Device& device) {
+  return device.is_cpu() ? 1 : 64;
+}
+
 using Key = std::tuple<int, std::string, std::vector<DType>, DType>;
 
-runtime::Kernel& kernel_of(const GroupedLaunch& launch,
-                           const Shape& shape,
-                           int group,
-                           runtime::Device& device) {
+runtime::Kernel& find_kernel(runtime::Device& device,
+                             const char* name,
+                             const std::string& statements,
+                             const MultiTensorLaunch& launch) {
   static std::shared_mutex mutex;
   static auto* kernels = new std::map<Key, runtime::Kernel*>();
   // In-place forms read what they write: the operands' use is part of the key.
-  std::string use = launch.statements;
+  std::string use = statements;
   std::vector<DType> dtypes;
-  for (const GroupedList& operand : launch.lists) {
+  for (const ListOperand& operand : launch.lists) {
     use += operand.name;
     use += static_cast<char>('0' + operand.is_read + 2 * operand.is_written +
                              4 * operand.is_single);
     dtypes.push_back(operand.dtype);
   }
-  for (const GroupedScalar& scalar : launch.scalars) {
+  for (const ScalarOperand& scalar : launch.scalars) {
     use += scalar.name;
     use += scalar.values.size() == 1 ? '1' : 'n';
   }
@@ -196,8 +203,8 @@ runtime::Kernel& kernel_of(const GroupedLaunch& launch,
       return *found->second;
     }
   }
-  runtime::Kernel& kernel = device.programs().get_generated(
-      "foreach_" + launch.name, text_of(launch, shape, group), "grouped");
+  runtime::Kernel& kernel =
+      build_multi_tensor(device, name, statements, launch);
   const std::unique_lock lock(mutex);
   kernels->emplace(key, &kernel);
   return kernel;
@@ -233,11 +240,11 @@ std::vector<unsigned char> bytes_of(const Batch& batch, const Shape& shape) {
 }
 
 // The lists' places for tensor `t` as the table has them.
-std::vector<uint32_t> places_of(const std::vector<GroupedList>& lists,
+std::vector<uint32_t> places_of(const std::vector<ListOperand>& lists,
                                 size_t t,
                                 std::vector<cl_mem>& slots) {
   std::vector<uint32_t> places;
-  for (const GroupedList& list : lists) {
+  for (const ListOperand& list : lists) {
     const BufferView& view = list.places[t];
     const auto slot = std::find(slots.begin(), slots.end(), view.memory);
     const auto index = static_cast<uint32_t>(slot - slots.begin());
@@ -274,22 +281,28 @@ std::optional<BufferView> place_of(const Tensor& tensor) {
   return view;
 }
 
-bool grouped(const char* name,
-             const std::string& statements,
-             const std::vector<GroupedOperand>& operands,
-             const std::vector<GroupedScalar>& scalars) {
+runtime::Kernel& build_multi_tensor(runtime::Device& device,
+                                    const std::string& name,
+                                    const std::string& statements,
+                                    const MultiTensorLaunch& launch) {
+  const std::string text =
+      text_of(launch, statements, shape_of(launch), group_size(device));
+  return device.programs().get_generated(
+      "foreach_" + name, text, "multi_tensor");
+}
+
+bool multi_tensor_apply(const char* name,
+                        const std::string& statements,
+                        const std::vector<TensorOperand>& operands,
+                        const std::vector<ScalarOperand>& scalars) {
   const at::TensorList first = operands.front().tensors;
-  GroupedLaunch launch{name,
-                       statements,
-                       dtype_of(compute_type(first[0].scalar_type())),
-                       {},
-                       {},
-                       scalars};
+  MultiTensorLaunch launch{
+      dtype_of(compute_type(first[0].scalar_type())), {}, {}, scalars};
   for (const Tensor& tensor : first) {
     launch.elements.push_back(tensor.numel());
   }
-  for (const GroupedOperand& operand : operands) {
-    GroupedList list{operand.name,
+  for (const TensorOperand& operand : operands) {
+    ListOperand list{operand.name,
                      {},
                      dtype_of(operand.tensors[0]),
                      operand.is_read,
@@ -304,20 +317,22 @@ bool grouped(const char* name,
     }
     launch.lists.push_back(std::move(list));
   }
-  launch_grouped(queue_of(first[0]), launch);
+  runtime::Queue& queue = queue_of(first[0]);
+  runtime::Kernel& kernel =
+      find_kernel(queue.device(), name, statements, launch);
+  queue.flush_pending();
+  launch_multi_tensor(queue, kernel, launch);
   return true;
 }
 
-void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch) {
+void launch_multi_tensor(runtime::Queue& queue,
+                         runtime::Kernel& kernel,
+                         const MultiTensorLaunch& launch) {
   const Shape shape = shape_of(launch);
-  const bool is_cpu = queue.device().is_cpu();
-  // On CPUs one work-item a chunk: each gets its own copy of the table, which
-  // would make the addresses of a vector of work-items look unrelated.
-  const int group = is_cpu ? 1 : 64;
+  const int group = group_size(queue.device());
   const uint32_t length = chunk_length(queue.device(), launch.elements);
-  runtime::Kernel& kernel = kernel_of(launch, shape, group, queue.device());
   std::vector<double> shared;
-  for (const GroupedScalar& scalar : launch.scalars) {
+  for (const ScalarOperand& scalar : launch.scalars) {
     if (scalar.values.size() == 1) {
       shared.push_back(scalar.values[0]);
     }
@@ -329,7 +344,7 @@ void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch) {
     }
     const size_t chunks = batch.first_chunk.back();
     const std::vector<unsigned char> bytes = bytes_of(batch, shape);
-    const auto lock = queue.lock(kernel);
+    const std::lock_guard lock(kernel.mutex);
     cl_uint index = 0;
     runtime::bind_bytes(kernel.handle, index, bytes.data(), bytes.size());
     runtime::bind_argument(kernel.handle, index, length);
@@ -362,7 +377,7 @@ void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch) {
     batch.first_chunk.push_back(
         batch.first_chunk.back() +
         static_cast<uint32_t>((elements + length - 1) / length));
-    for (const GroupedScalar& scalar : launch.scalars) {
+    for (const ScalarOperand& scalar : launch.scalars) {
       if (scalar.values.size() > 1) {
         batch.scalars.push_back(scalar.values[t]);
       }

@@ -136,3 +136,36 @@ assert counts() == (own, others + 1), counts()
         device,
         TORCH_OPENCL_DEVICE_CLASS="cpu",
     )
+
+
+def test_an_error_belongs_to_its_op(device):
+    """It is raised by the next wait, and what was called meanwhile is done."""
+    _run(
+        """
+x = [torch.ones(100, device=DEVICE)]
+y = torch.arange(3.0, device=DEVICE)
+y += 1
+y.cpu()
+torch._foreach_add_(x, 1.0)
+y += 1  # enqueues the additions, whose program does not build
+try:
+    torch.opencl.synchronize(DEVICE)
+except RuntimeError as error:
+    assert str(error).startswith("aten::_foreach_add_: "), error
+    assert "list0" in str(error), error
+else:
+    raise AssertionError("no error")
+torch.opencl.synchronize(DEVICE)  # raised once
+assert y.tolist() == [2.0, 3.0, 4.0], y.tolist()
+torch._foreach_add_(x, 1.0)
+try:
+    y.tolist()
+except RuntimeError as error:
+    assert "aten::_foreach_add_" in str(error), error
+else:
+    raise AssertionError("no error")
+assert y.tolist() == [2.0, 3.0, 4.0]
+""",
+        device,
+        TORCH_OPENCL_BUILD_OPTIONS="-Dlist0=+",
+    )

@@ -86,3 +86,48 @@ def test_result_nobody_holds(device):
     mean = rest[0].clone()
     normalized(x, *rest, True)
     assert not torch.equal(mean, rest[0])
+
+
+CHANGES = {
+    "squeeze_": lambda y: y.squeeze_(2),
+    "transpose_": lambda y: y.transpose_(1, 3),
+    "unsqueeze_": lambda y: y.unsqueeze_(0),
+    "t_ of a view": lambda y: y.flatten(2).flatten(1)[:, :4].t_(),
+    "as_strided_": lambda y: y.as_strided_((5, 9), (9, 1), 3),
+    "resize_": lambda y: y.resize_(1, 5, 1, 9),
+    "set_": lambda y: y.set_(y.new_full((3,), 7.0)),
+}
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_metadata_changed_in_place(device, change, layout, training):
+    """The launch that waits has the shape of its call."""
+
+    def changed(x, *rest):
+        y = normalized(x, *rest, training)
+        alias = y.detach()
+        y = change(y)
+        return y + 0, alias + 0
+
+    x = layout(torch.randn(2, 5, 1, 9))
+    check(changed, [x, *parameters(5)], device, backward=False)
+
+
+def test_data_replaced(device):
+    x, *rest = (t.to(device) for t in (torch.randn(2, 5, 1, 9), *parameters(5)))
+    z = torch.full_like(x, 3.0)
+    y = normalized(x, *rest)
+    y.data = z
+    assert torch.equal(y, z) and (z == 3).all()
+
+
+def test_clamp_of_another_shape_joins(device):
+    """A view of all elements is the same memory."""
+    check(
+        lambda *tensors: (lambda y: (y.flatten().relu_(), y))(normalized(*tensors))[1],
+        [torch.randn(2, 5, 7, 9), *parameters(5)],
+        device,
+        backward=False,
+    )

@@ -1,5 +1,5 @@
-// One launch for many tensors: the same statements for every element of every
-// tensor of several lists.
+// Multi-tensor apply: the same statements for every element of every tensor of
+// several lists, in one launch.
 #pragma once
 
 #include "../../cpp/aten/launch.h"
@@ -13,7 +13,7 @@ namespace torch_opencl::ops {
 
 // A list whose i-th tensor belongs to the i-th of the other lists. In the
 // statements its element is a variable of this name, in compute type.
-struct GroupedOperand {
+struct TensorOperand {
   const char* name;
   at::TensorList tensors;
   bool is_read = true;
@@ -23,7 +23,7 @@ struct GroupedOperand {
   bool is_single = false;
 };
 
-struct GroupedScalar {
+struct ScalarOperand {
   std::string name;
   std::vector<double> values;  // one for all tensors, or one a tensor
 };
@@ -32,13 +32,15 @@ struct GroupedScalar {
 // sizes and the compute type; tensors of one position have to be dense, with
 // equal strides. False, and nothing done, where a tensor lies too far into its
 // buffer to be named in 29 bits.
-bool grouped(const char* name,
-             const std::string& statements,
-             const std::vector<GroupedOperand>& operands,
-             const std::vector<GroupedScalar>& scalars);
+bool multi_tensor_apply(const char* name,
+                        const std::string& statements,
+                        const std::vector<TensorOperand>& operands,
+                        const std::vector<ScalarOperand>& scalars);
 
-// The same by places in memory.
-struct GroupedList {
+// The same by places in memory, in two steps: the kernel, which depends on the
+// lists' names, dtypes and uses and on which scalars are shared, and its
+// launch.
+struct ListOperand {
   std::string name;
   std::vector<aten::BufferView> places;
   aten::DType dtype;
@@ -47,18 +49,22 @@ struct GroupedList {
   bool is_single = false;
 };
 
-struct GroupedLaunch {
-  std::string name;
-  std::string statements;
+struct MultiTensorLaunch {
   aten::DType compute;
   std::vector<int64_t> elements;  // of each tensor
-  std::vector<GroupedList> lists;
-  std::vector<GroupedScalar> scalars;
+  std::vector<ListOperand> lists;
+  std::vector<ScalarOperand> scalars;
 };
 
 // A tensor's place; none where it lies too far into its buffer.
 std::optional<aten::BufferView> place_of(const at::Tensor& tensor);
-// Not behind what is deferred: that is the caller's business.
-void launch_grouped(runtime::Queue& queue, const GroupedLaunch& launch);
+runtime::Kernel& build_multi_tensor(runtime::Device& device,
+                                    const std::string& name,
+                                    const std::string& statements,
+                                    const MultiTensorLaunch& launch);
+// Not behind a pending launch: that is the caller's business.
+void launch_multi_tensor(runtime::Queue& queue,
+                         runtime::Kernel& kernel,
+                         const MultiTensorLaunch& launch);
 
 }  // namespace torch_opencl::ops

@@ -1,0 +1,116 @@
+#include "pending_launch.h"
+
+#include "config.h"
+
+#include <exception>
+#include <utility>
+
+namespace torch_opencl::runtime {
+
+void KernelLaunch::add_bytes(const void* bytes, size_t size) {
+  const uint32_t begin = begins_[count_];
+  if (count_ == kMaxArguments || begin + size > kMaxBytes) {
+    throw Error(std::string(kernel_->name) + ": more than " +
+                std::to_string(kMaxArguments) + " arguments or " +
+                std::to_string(kMaxBytes) + " bytes of them");
+  }
+  std::memcpy(bytes_.data() + begin, bytes, size);
+  begins_[++count_] = static_cast<uint16_t>(begin + size);
+}
+
+void KernelLaunch::enqueue(Queue& queue) const {
+  const std::lock_guard lock(kernel_->mutex);
+  for (cl_uint i = 0; i < count_;) {
+    const size_t size = begins_[i + 1] - begins_[i];
+    bind_bytes(kernel_->handle, i, bytes_.data() + begins_[i], size);
+  }
+  queue.launch(*kernel_, range_);
+}
+
+cl_command_queue Queue::share() {
+  is_shared_ = true;
+  flush_pending();
+  return handle_;
+}
+
+bool Queue::can_pend() const {
+  return !is_shared_.load() && !config().sync;
+}
+
+// Errors belong to the op that was called, not to the one that follows: they
+// are kept for the next wait.
+void Queue::enqueue_pending(const PendingLaunch& launch) {
+  try {
+    launch.enqueue(*this);
+  } catch (const OpenCLError& error) {
+    keep_error(std::make_exception_ptr(OpenCLError(
+        error.code, std::string(launch.op()) + ": " + error.what())));
+  } catch (const std::exception& error) {
+    keep_error(std::make_exception_ptr(
+        Error(std::string(launch.op()) + ": " + error.what())));
+  }
+}
+
+void Queue::keep_error(std::exception_ptr error) {
+  const std::lock_guard lock(error_mutex_);
+  if (error_ == nullptr) {
+    error_ = std::move(error);
+    has_error_.store(true, std::memory_order_release);
+  }
+}
+
+void Queue::raise_kept_error() {
+  if (!has_error_.load(std::memory_order_acquire)) [[likely]] {
+    return;
+  }
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(error_mutex_);
+    error = std::exchange(error_, nullptr);
+    has_error_.store(false, std::memory_order_release);
+  }
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+}
+
+void Queue::pend(std::unique_ptr<PendingLaunch> launch) {
+  {
+    // Destroyed without the lock: that frees memory.
+    std::unique_ptr<PendingLaunch> earlier;
+    const std::lock_guard lock(pending_launch_mutex_);
+    earlier = std::exchange(pending_launch_, std::move(launch));
+    has_pending_.store(true, std::memory_order_release);
+    if (earlier != nullptr) {
+      enqueue_pending(*earlier);
+    }
+  }
+  if (is_shared_.load()) {  // since the caller asked
+    flush_pending();
+  }
+}
+
+bool Queue::join_pending(const std::function<bool(PendingLaunch&)>& join) {
+  if (!has_pending()) {
+    return false;
+  }
+  const std::lock_guard lock(pending_launch_mutex_);
+  return pending_launch_ != nullptr && join(*pending_launch_);
+}
+
+bool Queue::flush_pending() {
+  if (!has_pending()) [[likely]] {
+    return false;
+  }
+  std::unique_ptr<PendingLaunch> launch;  // destroyed without the lock
+  const std::lock_guard lock(pending_launch_mutex_);
+  launch = std::exchange(pending_launch_, nullptr);
+  if (launch != nullptr) {
+    enqueue_pending(*launch);
+  }
+  // Only now: other threads' commands come after it.
+  has_pending_.store(false, std::memory_order_release);
+  return launch != nullptr;
+}
+
+}  // namespace torch_opencl::runtime

@@ -1,0 +1,88 @@
+// Launches as plain records, and those that wait in their queue for what may
+// join them. A record is complete when its op is called: nothing of it is
+// looked up later.
+#pragma once
+
+#include "kernel.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+
+namespace torch_opencl::runtime {
+
+// Marks an argument that may be replaced before its launch: its index is
+// written to `index`.
+template <class T>
+struct Patchable {
+  T value;
+  uint32_t* index;
+};
+
+// A kernel, its range and the bytes of its arguments.
+class KernelLaunch {
+ public:
+  template <class... Arguments>
+  KernelLaunch(Kernel& kernel,
+               const NDRange& range,
+               const Arguments&... arguments)
+      : kernel_(&kernel), range_(range) {
+    (add(arguments), ...);
+  }
+
+  // Replaces an argument by one of its size.
+  template <class T>
+  void set(uint32_t index, const T& value) {
+    std::memcpy(at(index), &value, sizeof(T));
+  }
+
+  // On a queue that nothing waits in: that is the caller's business.
+  void enqueue(Queue& queue) const;
+
+ private:
+  // OpenCL 1.2 guarantees 1024 bytes of parameters.
+  static constexpr uint32_t kMaxBytes = 1024;
+  static constexpr uint32_t kMaxArguments = 64;
+
+  void add_bytes(const void* bytes, size_t size);
+  void add(const BufferView& view) {
+    const cl_ulong offset = view.offset;
+    add_bytes(&view.memory, sizeof(cl_mem));
+    add_bytes(&offset, sizeof(offset));
+  }
+  template <class T>
+  void add(const Patchable<T>& argument) {
+    *argument.index = count_;
+    add_bytes(&argument.value, sizeof(T));
+  }
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  void add(const T& value) {
+    static_assert(!std::is_same_v<T, bool>, "kernels take int, not bool");
+    add_bytes(&value, sizeof(T));
+  }
+  std::byte* at(uint32_t index) { return bytes_.data() + begins_[index]; }
+
+  Kernel* kernel_;
+  NDRange range_;
+  uint32_t count_ = 0;
+  std::array<uint16_t, kMaxArguments + 1> begins_{};
+  std::array<std::byte, kMaxBytes> bytes_;
+};
+
+// Work that waits in a queue and is enqueued ahead of its next command: the
+// places, sizes and numbers of a call, and what keeps its memory alive.
+class PendingLaunch {
+ public:
+  // `op` names it in errors.
+  explicit PendingLaunch(const char* op) : op_(op) {}
+  virtual ~PendingLaunch() = default;
+  virtual void enqueue(Queue& queue) const = 0;
+  const char* op() const { return op_; }
+
+ private:
+  const char* op_;
+};
+
+}  // namespace torch_opencl::runtime
