@@ -4,6 +4,8 @@ VENV ?= .venv
 JOBS ?= auto
 PYTEST_ARGS ?=
 VALIDATE_ARGS ?=
+SECONDS ?= 60
+FUZZ_ARGS ?=
 
 python := $(VENV)/bin/python
 tools := tools/setup_environment.py tools/build_requirements.py
@@ -12,7 +14,7 @@ build_environment := $(VENV)/.build-environment
 test_environment := $(VENV)/.test-environment
 editable := $(VENV)/.editable-install
 
-.PHONY: help build test validate wheel lint format clean
+.PHONY: help build test fuzz validate wheel lint format clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -27,6 +29,9 @@ test: $(editable) ## run the test suite on every OpenCL driver
 	$(python) -m pytest -n $(JOBS) --gpu-class $(PYTEST_ARGS) || failed=1; \
 	$(python) -m pytest -n $(JOBS) --guard $(PYTEST_ARGS) || failed=1; \
 	$(python) -m pytest -n $(JOBS) --guard --gpu-class $(PYTEST_ARGS) && test -z "$$failed"
+
+fuzz: $(editable) ## run random programs on every OpenCL driver for SECONDS each
+	$(python) validate/run_fuzz.py --device all --seconds $(SECONDS) $(FUZZ_ARGS)
 
 build: $(build_environment) ## build the extension in place
 	@$(python) setup.py -q build_ext --inplace

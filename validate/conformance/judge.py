@@ -16,7 +16,7 @@ from conformance import opinfo
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-_UNINITIALISED = (
+UNINITIALISED = (
     "empty",
     "empty_like",
     "empty_permuted",
@@ -144,7 +144,7 @@ def gradient(op, device, samples, seed) -> None:
     """The gradients of all inputs for a random gradient of each output."""
 
     def check(sample):
-        with _Draws() as draws:
+        with Draws() as draws:
             expected = opinfo.gradients(op, sample, seed)
         if draws.seen:
             return
@@ -225,7 +225,7 @@ def _assert_result(op, result, expected, sample, strides=False) -> None:
     )
 
 
-class _Draws(TorchDispatchMode):
+class Draws(TorchDispatchMode):
     """Sees whether an op draws random numbers, whoever seeds the generator."""
 
     def __init__(self) -> None:
@@ -243,9 +243,9 @@ class _Draws(TorchDispatchMode):
 
 def _on_cpu(op, function, sample) -> tuple[object, bool]:
     """The CPU's result, and whether another call may give another one."""
-    with _Draws() as draws:
+    with Draws() as draws:
         result = opinfo.call(function, _copy(sample))
-    return result, draws.seen or op.name in _UNINITIALISED
+    return result, draws.seen or op.name in UNINITIALISED
 
 
 def _check_kind(op, function, on_device, expected, seed) -> None:
@@ -257,7 +257,7 @@ def _check_kind(op, function, on_device, expected, seed) -> None:
     for first, again, cpu in zip(*results, opinfo.tensors(expected), strict=True):
         assert first.shape == cpu.shape, f"shape {first.shape}, expected {cpu.shape}"
         assert first.dtype == cpu.dtype, f"dtype {first.dtype}, expected {cpu.dtype}"
-        if op.name not in _UNINITIALISED:
+        if op.name not in UNINITIALISED:
             assert torch.equal(first.cpu(), again.cpu()), "the seed does not repeat it"
 
 

@@ -1,0 +1,168 @@
+"""Runs a program on a device."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from dataclasses import dataclass, field
+
+import torch
+from fuzz.program import Program, Ref, Step, resolve
+from fuzz.tensors import CONTIGUOUS, Input
+from tolerance import nudged
+from torch.utils._pytree import tree_leaves, tree_map
+
+CPU = torch.device("cpu")
+_DOUBLE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+
+@dataclass
+class Result:
+    """Tensors by name after the last step, or the error and the step that raised it
+    (the number of steps for the backward pass)."""
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    error: Exception | None = None
+    step: int = -1
+
+
+class Machine:
+    """Executes steps one by one, and knows the values between them.
+
+    Args:
+        double: in float64.
+        noise: moves each float of the inputs by at most a rounding.
+    """
+
+    def __init__(
+        self,
+        inputs: dict[int, Input],
+        device: torch.device,
+        double: bool = False,
+        noise: torch.Generator | None = None,
+    ) -> None:
+        self.device, self._double = device, double
+        self.values: dict[int, object] = {}
+        self.memory: dict[int, torch.Tensor] = {}
+        self._streams: dict[int | None, object] = {}
+        self._stream: int | None = None
+        for name, given in inputs.items():
+            self.add(name, given, noise)
+
+    def add(
+        self, name: int, given: Input, noise: torch.Generator | None = None
+    ) -> None:
+        if noise is not None and given.values.is_floating_point():
+            values = nudged(given.values, noise)
+            given = Input(values, given.layout, given.requires_grad)
+        tensor = given.build(self.device, torch.float64 if self._double else None)
+        self.values[name] = tensor
+        if given.layout != CONTIGUOUS:
+            elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+            self.memory[name] = tensor.detach().as_strided((elements,), (1,), 0)
+
+    def do(self, step: Step) -> None:
+        function = resolve(step.target)
+        args = tree_map(self._value, step.args)
+        kwargs = tree_map(self._value, step.kwargs)
+        with self._on_stream(step.stream):
+            result = function(*args, **kwargs)
+        del args, kwargs
+        if step.result is not None:
+            self.values[step.result] = result
+
+    def _value(self, leaf):
+        if isinstance(leaf, Ref):
+            return self.values[leaf.name]
+        if isinstance(leaf, torch.device):
+            return self.device
+        if self._double and isinstance(leaf, torch.dtype):
+            return _DOUBLE.get(leaf, leaf)
+        return leaf
+
+    @contextlib.contextmanager
+    def _on_stream(self, wanted: int | None):
+        if self.device.type != "opencl":
+            yield
+            return
+        stream, before = self._side(wanted), self._side(self._stream)
+        if stream != before:
+            stream.wait_stream(before)
+        self._stream = wanted
+        with torch.opencl.stream(stream):
+            yield
+
+    def _side(self, number: int | None):
+        if number not in self._streams:
+            self._streams[number] = (
+                torch.opencl.current_stream(self.device)
+                if number is None
+                else torch.opencl.Stream(self.device)
+            )
+        return self._streams[number]
+
+    def back_to_first_stream(self) -> None:
+        with self._on_stream(None):
+            pass
+
+    def forget(self, name: int) -> None:
+        self.values.pop(name, None)
+
+
+def run(
+    program: Program,
+    device: torch.device,
+    double: bool = False,
+    noise: torch.Generator | None = None,
+) -> Result:
+    torch.manual_seed(0)
+    step = -1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            machine = Machine(program.inputs, device, double, noise)
+            for step, call in enumerate(program.steps):  # noqa: B007
+                if call.target == "forget":
+                    machine.forget(call.args[0].name)
+                else:
+                    machine.do(call)
+            machine.back_to_first_stream()
+            step = len(program.steps)
+            return Result(_collect(program, machine))
+        except Exception as error:
+            return Result(error=error, step=step)
+
+
+def _collect(program: Program, machine: Machine) -> dict[str, torch.Tensor]:
+    found = {}
+    for name, value in machine.values.items():
+        leaves = [leaf for leaf in tree_leaves(value) if torch.is_tensor(leaf)]
+        for index, leaf in enumerate(leaves):
+            found[f"t{name}" if len(leaves) == 1 else f"t{name}[{index}]"] = leaf
+    gradients = _gradients(program, machine, found) if program.backward else {}
+    around = {f"memory of t{name}": value for name, value in machine.memory.items()}
+    return {key: value.detach() for key, value in (found | around | gradients).items()}
+
+
+def _gradients(program: Program, machine: Machine, found: dict) -> dict:
+    names = [name for name, given in program.inputs.items() if given.requires_grad]
+    inputs = {name: machine.values[name] for name in names if name in machine.values}
+    outputs = [value for value in found.values() if value.grad_fn is not None]
+    if not inputs or not outputs:
+        return {}
+    generator = torch.Generator().manual_seed(1)
+    given = []
+    for output in outputs:
+        real = output.real.dtype if output.is_complex() else output.dtype
+        values = torch.randn(output.shape, generator=generator).to(real)
+        given.append(values.to(output.device).to(output.dtype))
+    gradients = torch.autograd.grad(
+        outputs, list(inputs.values()), given, allow_unused=True
+    )
+    pairs = zip(inputs, gradients, strict=True)
+    return {f"gradient of t{name}": g for name, g in pairs if g is not None}

@@ -1,0 +1,178 @@
+"""Compares what a device did with what the CPU did."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+from fuzz import known
+from fuzz.execute import CPU, Result, run
+from fuzz.program import Program
+from tolerance import MULTIPLE, assert_same_strides, compare, relative_distance, to_host
+
+_NEARBY_RUNS = 6
+# In units of the square root of epsilon: a result that cancellation leaves less of
+# shows nothing.
+_MOST_ROUNDING = 4
+
+
+@dataclass
+class Verdict:
+    """``status`` is pass, wrong or skip; ``message`` says what differs, or why the
+    CPU cannot tell."""
+
+    status: str
+    message: str = ""
+
+
+def judge(program: Program, device: torch.device) -> Verdict:
+    expected = run(program, CPU)
+    result = run(program, device)
+    if expected.error is not None or result.error is not None:
+        return _judge_errors(program, result, expected)
+    if result.tensors.keys() != expected.tensors.keys():
+        names = result.tensors.keys() ^ expected.tensors.keys()
+        return Verdict("wrong", f"one side only has {sorted(names)}")
+    judged = _Values(program, expected)
+    for name, value in result.tensors.items():
+        reason = _differs_in_kind(value, expected.tensors[name], device)
+        if not reason and program.judged == "values":
+            reason = judged.differs(name, value)
+        if reason:
+            known_reason = known.value(program, name, reason)
+            if known_reason:
+                return Verdict("skip", known_reason)
+            return Verdict("wrong", f"{name}: {reason}")
+    return Verdict("pass")
+
+
+def _differs_in_kind(
+    value: torch.Tensor, expected: torch.Tensor, device: torch.device
+) -> str:
+    if value.device.type not in (device.type, expected.device.type):
+        return f"device {value.device}"
+    if value.shape != expected.shape:
+        return f"shape {list(value.shape)}, expected {list(expected.shape)}"
+    if value.dtype != expected.dtype:
+        return f"dtype {value.dtype}, expected {expected.dtype}"
+    if value.layout != expected.layout:
+        return f"layout {value.layout}, expected {expected.layout}"
+    if value.layout == torch.strided:
+        try:
+            assert_same_strides(value, expected)
+        except AssertionError as error:
+            return str(error)
+    return ""
+
+
+class _Values:
+    """The CPU's values, its float64 ones and those for inputs a rounding away."""
+
+    def __init__(self, program: Program, expected: Result) -> None:
+        self._program, self._expected = program, expected.tensors
+        self._reference: dict | None = None
+        self._nearby: list[dict] | None = None
+
+    def differs(self, name: str, value: torch.Tensor) -> str:
+        mine, cpu = to_host(value), to_host(self._expected[name])
+        if mine.layout != torch.strided:
+            mine, cpu = mine.to_dense(), cpu.to_dense()
+        if torch.equal(mine, cpu) or _same_bits(mine, cpu):
+            return ""
+        if not (cpu.is_floating_point() or cpu.is_complex()):
+            return compare(mine, cpu, cpu).reason
+        reference = self._in_double().get(name)
+        if reference is None or reference.shape != cpu.shape:
+            # A program whose float64 run goes another way, as view(dtype) does.
+            reference = cpu
+        reason = _too_far(mine, reference, cpu)
+        if not reason:
+            return ""
+        nearby = [run[name] for run in self._nudged() if name in run]
+        if any(not _too_far(mine, reference, other) for other in nearby):
+            return ""
+        distances = [relative_distance(other, reference) for other in nearby]
+        most = _MOST_ROUNDING * torch.finfo(cpu.dtype).eps ** 0.5
+        if any(not distance < most for distance in distances):
+            raise ShowsNothing(f"{name}: {reason}")
+        return reason
+
+    def _in_double(self) -> dict:
+        if self._reference is None:
+            self._reference = run(self._program, CPU, double=True).tensors
+        return self._reference
+
+    def _nudged(self) -> list[dict]:
+        if self._nearby is None:
+            noise = torch.Generator().manual_seed(0)
+            runs = (run(self._program, CPU, noise=noise) for _ in range(_NEARBY_RUNS))
+            self._nearby = [found.tensors for found in runs]
+        return self._nearby
+
+
+class ShowsNothing(Exception):
+    """The CPU's own result for inputs a rounding away is another one."""
+
+
+def _same_bits(mine: torch.Tensor, cpu: torch.Tensor) -> bool:
+    if not (cpu.is_floating_point() or cpu.is_complex()):
+        return False
+    return torch.equal(mine.isnan(), cpu.isnan()) and torch.equal(
+        mine.nan_to_num(), cpu.nan_to_num()
+    )
+
+
+def _too_far(mine: torch.Tensor, reference: torch.Tensor, cpu: torch.Tensor) -> str:
+    comparison = compare(mine, reference, cpu)
+    if not comparison.passed:
+        return str(comparison)
+    # A relative L2 distance does not see a small wrong element among large ones.
+    finite = reference.isfinite() & cpu.isfinite() & mine.isfinite()
+    wide = reference.dtype
+    scale = reference[finite].abs()
+    if not scale.numel():
+        return ""
+    own = (cpu.to(wide) - reference)[finite].abs()
+    error = (mine.to(wide) - reference)[finite].abs()
+    eps = torch.finfo(cpu.dtype).eps
+    tiny = torch.finfo(cpu.dtype).smallest_normal
+    allowed = MULTIPLE * own.max() + 8 * eps * (scale + scale.median()) + tiny
+    off = error > allowed
+    if bool(off.any()):
+        worst = int((error - allowed).argmax())
+        return (
+            f"{int(off.sum())} elements too far, the worst {mine[finite][worst]}, "
+            f"float64 {reference[finite][worst]}"
+        )
+    return ""
+
+
+_DEVICE = re.compile(r"\b(opencl:\d+|opencl|cpu|CPU|PrivateUse1)\b")
+
+
+def _text(error: Exception) -> str:
+    text = str(error).split("\n\nException raised from")[0].strip()
+    return _DEVICE.sub("<device>", text)
+
+
+def _judge_errors(program: Program, result: Result, expected: Result) -> Verdict:
+    reason = known.error(program, result.error, expected.error)
+    if reason:
+        return Verdict("skip", reason)
+    if expected.error is None:
+        return Verdict("wrong", f"{_at(program, result)}, the CPU has no error")
+    if result.error is None:
+        return Verdict("wrong", f"no error, the CPU has {_at(program, expected)}")
+    same_type = type(result.error) is type(expected.error)
+    if not same_type or _text(result.error) != _text(expected.error):
+        wanted = _at(program, expected)
+        return Verdict("wrong", f"{_at(program, result)}, the CPU has {wanted}")
+    return Verdict("pass", f"raises {type(result.error).__name__}")
+
+
+def _at(program: Program, result: Result) -> str:
+    where = "backward"
+    if result.step < len(program.steps):
+        where = f"step {result.step}"
+    return f"{type(result.error).__name__} at {where}: {_text(result.error)[:600]}"
