@@ -6,6 +6,7 @@ PYTEST_ARGS ?=
 VALIDATE_ARGS ?=
 SECONDS ?= 60
 FUZZ_ARGS ?=
+OCLGRIND_ARGS ?=
 
 python := $(VENV)/bin/python
 tools := tools/setup_environment.py tools/build_requirements.py
@@ -14,7 +15,7 @@ build_environment := $(VENV)/.build-environment
 test_environment := $(VENV)/.test-environment
 editable := $(VENV)/.editable-install
 
-.PHONY: help build test fuzz validate wheel lint format clean
+.PHONY: help build test fuzz validate oclgrind wheel lint format clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -32,6 +33,9 @@ test: $(editable) ## run the test suite on every OpenCL driver
 
 fuzz: $(editable) ## run random programs on every OpenCL driver for SECONDS each
 	$(python) validate/run_fuzz.py --device all --seconds $(SECONDS) $(FUZZ_ARGS)
+
+oclgrind: $(editable) ## look for races and accesses out of bounds in a simulator
+	$(python) validate/run_oclgrind.py $(OCLGRIND_ARGS)
 
 build: $(build_environment) ## build the extension in place
 	@$(python) setup.py -q build_ext --inplace

@@ -1,0 +1,140 @@
+"""Runs tests in processes whose only OpenCL driver is oclgrind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
+
+_DONE = re.compile(r"^(validate/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)", re.MULTILINE)
+_LAUNCH = re.compile(r"torch_opencl: launch (\S+)")
+_SUMMARY = re.compile(r"^(?:FAILED|ERROR) (validate/\S+::.+?) - (.*)$", re.MULTILINE)
+
+
+@dataclass
+class Outcome:
+    test: str
+    status: str  # passed, failed, skipped, stopped
+    reason: str = ""
+
+
+def environment(device_class: str) -> dict[str, str]:
+    vendors = ROOT / "build/oclgrind"
+    vendors.mkdir(parents=True, exist_ok=True)
+    (vendors / "oclgrind.icd").write_text(f"{LIBRARY}\n")
+    return {
+        **os.environ,
+        "OCL_ICD_VENDORS": str(vendors),
+        "TORCH_OPENCL_DEVICES": "oclgrind",
+        "TORCH_OPENCL_TEST": "",
+        # Its LLVM knows no prefetch (fetch.clh).
+        "TORCH_OPENCL_BUILD_OPTIONS": "-DNO_FETCH",
+        "TORCH_OPENCL_DEBUG": "2",
+        "TORCH_OPENCL_DEVICE_CLASS": device_class,
+        "OCLGRIND_DATA_RACES": "1",
+        "OCLGRIND_MAX_ERRORS": "100",
+    }
+
+
+def pytest(device_class: str) -> list[str]:
+    options = ["--guard", *(["--gpu-class"] if device_class == "gpu" else [])]
+    return ["-m", "pytest", "-p", "no:cacheprovider", *options]
+
+
+@dataclass
+class Run:
+    device_class: str
+    outcomes: list[Outcome] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+    kernels: set[str] = field(default_factory=set)
+    _shown: int = 0
+
+    def tests(self, ids: list[str], time_limit: int) -> Iterator[Outcome]:
+        """A test that is not done in time ends its process; the others go on."""
+        left = list(ids)
+        while left:
+            done = self._process(left, time_limit)
+            if not done:
+                done = [
+                    Outcome(left[0], "stopped", f"not done in {time_limit} seconds")
+                ]
+            for outcome in done:
+                self.outcomes.append(outcome)
+                yield outcome
+            names = {outcome.test for outcome in done}
+            left = [test for test in left if test not in names]
+
+    def new_reports(self) -> list[str]:
+        new = self.reports[self._shown :]
+        self._shown = len(self.reports)
+        return new
+
+    def _process(self, ids: list[str], time_limit: int) -> list[Outcome]:
+        """Outcomes of those that ended. One that did not is the last of them."""
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "oclgrind.log"
+            arguments = Path(folder) / "tests"
+            arguments.write_text("\n".join(ids))
+            # A signal would wait for the end of a launch.
+            limits = ["--timeout", str(time_limit), "--timeout-method", "thread"]
+            limits += ["-s", "-v", "--full"]
+            process = subprocess.run(
+                [
+                    *(sys.executable, *pytest(self.device_class), *limits),
+                    f"@{arguments}",
+                ],
+                cwd=ROOT,
+                env={**environment(self.device_class), "OCLGRIND_LOG": str(log)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            output = process.stdout
+            if log.exists():
+                self.add_reports(log.read_text(errors="replace"))
+        self.kernels.update(_LAUNCH.findall(output))
+        return outcomes(output, ids, process.returncode, time_limit)
+
+    def add_reports(self, text: str) -> None:
+        known = {_mistake(report) for report in self.reports}
+        for report in re.split(r"\n\s*\n", text):
+            if "Kernel:" in report and _mistake(report) not in known:
+                known.add(_mistake(report))
+                self.reports.append(report.strip("\n"))
+
+
+def _mistake(report: str) -> str:
+    """Without addresses, work-items and values, which differ from one to the next."""
+    lines = re.sub(r"0x[0-9a-f]+|\([\d,]+\)", "", report.strip()).splitlines()
+    return "\n".join(line for line in lines if not line.startswith("\t  "))
+
+
+def outcomes(
+    output: str, ids: list[str], status: int, time_limit: int
+) -> list[Outcome]:
+    """Of verbose output with launches between its lines."""
+    text = re.sub(r"torch_opencl: launch .*\n|\d+ warnings? generated\.\n", "", output)
+    reasons = dict(_SUMMARY.findall(text))
+    found = []
+    for test, word in _DONE.findall(text):
+        if test in ids:
+            state = {"ERROR": "failed"}.get(word, word.lower())
+            found.append(Outcome(test, state, reasons.get(test, "")))
+    is_late = "+ Timeout +" in text
+    if is_late or status not in (0, 1):  # the process has ended in the next one
+        ended = {outcome.test for outcome in found}
+        for test in ids:
+            if test not in ended:
+                reason = f"not done in {time_limit} seconds" if is_late else text[-500:]
+                found.append(Outcome(test, "stopped" if is_late else "failed", reason))
+                break
+    return found
