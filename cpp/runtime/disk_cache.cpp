@@ -1,23 +1,22 @@
 #include "disk_cache.h"
 
 #include "config.h"
-
-#include <unistd.h>
+#include "private_directory.h"
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <string_view>
+#include <utility>
 
 namespace torch_opencl::runtime {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::array<char, 8> kMagic = {'T', 'O', 'C', 'L', 'B', 'I', 'N', '1'};
+
+constexpr std::string_view kExtension = ".bin";
 
 // FNV-1a: names files and detects damage; keys are compared whole.
 uint64_t hash(const void* data, size_t size, uint64_t seed) {
@@ -43,7 +42,7 @@ struct Header {
 DiskCache::DiskCache(std::string directory, int64_t limit_bytes)
     : directory_(std::move(directory)), limit_bytes_(limit_bytes) {}
 
-std::string DiskCache::path_of(const std::string& key) const {
+std::string DiskCache::name_of(const std::string& key) {
   char name[40];
   std::snprintf(
       name,
@@ -51,7 +50,7 @@ std::string DiskCache::path_of(const std::string& key) const {
       "%016llx%016llx",
       static_cast<unsigned long long>(hash(key.data(), key.size(), kSeed)),
       static_cast<unsigned long long>(hash(key.data(), key.size(), ~kSeed)));
-  return directory_ + "/" + name + ".bin";
+  return name + std::string(kExtension);
 }
 
 std::optional<std::vector<unsigned char>> DiskCache::load(
@@ -61,16 +60,19 @@ std::optional<std::vector<unsigned char>> DiskCache::load(
     return std::nullopt;
   }
   try {
-    const std::string path = path_of(key);
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
+    const PrivateDirectory directory(directory_);
+    if (directory.state() != PrivateDirectory::State::kUsable) {
       return std::nullopt;
     }
-    std::vector<unsigned char> bytes((std::istreambuf_iterator<char>(file)),
-                                     std::istreambuf_iterator<char>());
+    std::vector<unsigned char> bytes;
+    const auto found = directory.read(name_of(key), limit_bytes_, bytes);
+    if (found == PrivateDirectory::Found::kNothing) {
+      return std::nullopt;
+    }
     Header header{};
     *damaged = true;
-    if (bytes.size() < sizeof(header)) {
+    if (found != PrivateDirectory::Found::kFile ||
+        bytes.size() < sizeof(header)) {
       return std::nullopt;
     }
     std::memcpy(&header, bytes.data(), sizeof(header));
@@ -86,8 +88,6 @@ std::optional<std::vector<unsigned char>> DiskCache::load(
         std::memcmp(start, key.data(), key.size()) != 0) {
       return std::nullopt;
     }
-    std::error_code error;
-    fs::last_write_time(path, fs::file_time_type::clock::now(), error);
     return std::vector<unsigned char>(start + key.size(), start + body);
   } catch (...) {
     return std::nullopt;
@@ -100,36 +100,21 @@ void DiskCache::store(const std::string& key,
     return;
   }
   try {
-    std::error_code error;
-    if (fs::create_directories(directory_, error)) {
-      fs::permissions(directory_, fs::perms::owner_all, error);
+    PrivateDirectory::make(directory_);
+    const PrivateDirectory directory(directory_);
+    if (directory.state() != PrivateDirectory::State::kUsable) {
+      return;
     }
-    static std::atomic<uint64_t> serial{0};
-    const std::string path = path_of(key);
-    const std::string temporary = path + "." + std::to_string(getpid()) + "." +
-                                  std::to_string(serial++) + ".tmp";
     std::string body = key;
     body.append(reinterpret_cast<const char*>(payload.data()), payload.size());
     const Header header{kMagic,
                         key.size(),
                         payload.size(),
                         hash(body.data(), body.size(), kSeed)};
-    bool is_written = false;
-    {
-      std::ofstream file(temporary, std::ios::binary);
-      file.write(reinterpret_cast<const char*>(&header), sizeof(header));
-      file.write(body.data(), static_cast<std::streamsize>(body.size()));
-      file.flush();
-      is_written = file.good();
+    body.insert(0, reinterpret_cast<const char*>(&header), sizeof(header));
+    if (directory.write(name_of(key), body)) {
+      keep_limit(directory, static_cast<int64_t>(body.size()));
     }
-    if (is_written) {
-      fs::rename(temporary, path, error);
-    }
-    if (!is_written || error) {
-      fs::remove(temporary, error);
-      return;
-    }
-    evict();
   } catch (...) {
     // Not stored: the next process builds it again.
   }
@@ -137,49 +122,68 @@ void DiskCache::store(const std::string& key,
 
 void DiskCache::remove(const std::string& key) noexcept {
   try {
-    std::error_code error;
-    fs::remove(path_of(key), error);
+    const PrivateDirectory directory(directory_);
+    if (directory.state() == PrivateDirectory::State::kUsable) {
+      directory.remove(name_of(key));
+    }
   } catch (...) {
     // It stays, and is damaged again next time.
   }
 }
 
-void DiskCache::evict() noexcept {
-  try {
-    struct Entry {
-      fs::path path;
-      int64_t bytes;
-      fs::file_time_type used;
-    };
-    std::vector<Entry> entries;
-    int64_t total = 0;
-    std::error_code error;
-    for (const auto& item : fs::directory_iterator(directory_, error)) {
-      if (item.path().extension() == ".bin") {
-        const auto bytes = static_cast<int64_t>(item.file_size(error));
-        if (error) {
-          continue;  // another process has just removed it
-        }
-        entries.push_back({item.path(), bytes, item.last_write_time(error)});
-        total += bytes;
-      }
-    }
-    if (total <= limit_bytes_) {
-      return;
-    }
-    std::sort(entries.begin(),
-              entries.end(),
-              [](const Entry& a, const Entry& b) { return a.used < b.used; });
-    for (const Entry& entry : entries) {
-      if (total <= limit_bytes_) {
-        return;
-      }
-      fs::remove(entry.path, error);
-      total -= entry.bytes;
-    }
-  } catch (...) {
-    // The limit is kept by a later store.
+void DiskCache::keep_limit(const PrivateDirectory& directory, int64_t added) {
+  // Other processes store, too, so the total is read again now and then.
+  constexpr int kStoresAScan = 256;
+  const std::lock_guard lock(total_mutex_);
+  total_bytes_ += added;
+  if (stores_to_scan_ > 0 && total_bytes_ <= limit_bytes_) {
+    --stores_to_scan_;
+    return;
   }
+  stores_to_scan_ = kStoresAScan;
+  total_bytes_ = evict(directory);
+}
+
+int64_t DiskCache::evict(const PrivateDirectory& directory) const {
+  // A store takes milliseconds: what is left of one after so long was
+  // abandoned.
+  constexpr int64_t kAbandonedSeconds = 600;
+  const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+  std::vector<PrivateDirectory::Entry> entries;
+  int64_t total = 0;
+  for (PrivateDirectory::Entry& entry : directory.entries()) {
+    const bool is_temporary =
+        entry.name.ends_with(PrivateDirectory::kTemporary);
+    if (is_temporary &&
+        now - entry.used_at > kAbandonedSeconds * 1'000'000'000) {
+      directory.remove(entry.name);
+      continue;
+    }
+    if (is_temporary || entry.name.ends_with(kExtension)) {
+      total += entry.bytes;
+    }
+    if (entry.name.ends_with(kExtension)) {
+      entries.push_back(std::move(entry));
+    }
+  }
+  if (total <= limit_bytes_) {
+    return total;
+  }
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return a.used_at < b.used_at;
+  });
+  // With some room, so that the next store does not come here again.
+  const int64_t target = limit_bytes_ - limit_bytes_ / 8;
+  for (const PrivateDirectory::Entry& entry : entries) {
+    if (total <= target) {
+      break;
+    }
+    directory.remove(entry.name);
+    total -= entry.bytes;
+  }
+  return total;
 }
 
 std::string default_cache_directory() {

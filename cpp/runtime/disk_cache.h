@@ -1,15 +1,19 @@
 // Program binaries on disk: one file an entry, written by atomic rename, so
-// any number of processes may share the directory. Nothing here throws: a
-// directory that is read-only, full or missing only means building again, and
-// a damaged entry is dropped.
+// any number of processes of a user may share the directory. Nothing here
+// throws: a directory that is read-only, full, missing or writable by others
+// (private_directory.h) only means building again, and a damaged entry is
+// dropped.
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace torch_opencl::runtime {
+
+class PrivateDirectory;
 
 class DiskCache {
  public:
@@ -17,7 +21,7 @@ class DiskCache {
 
   // The payload stored under `key`, or nothing. The whole key is stored in
   // the entry and compared, so a hash collision is a miss. `damaged` tells
-  // that an entry was there and failed its checksum.
+  // that something was there that is no entry, or failed its checksum.
   std::optional<std::vector<unsigned char>> load(const std::string& key,
                                                  bool* damaged) noexcept;
   void store(const std::string& key,
@@ -27,11 +31,18 @@ class DiskCache {
   const std::string& directory() const { return directory_; }
 
  private:
-  std::string path_of(const std::string& key) const;
-  void evict() noexcept;  // oldest access first, until under the limit
+  static std::string name_of(const std::string& key);
+  // After a store of `added` bytes.
+  void keep_limit(const PrivateDirectory& directory, int64_t added);
+  // Removes abandoned temporaries and, over the limit, entries by oldest
+  // access. The bytes that are left.
+  int64_t evict(const PrivateDirectory& directory) const;
 
   std::string directory_;
   int64_t limit_bytes_;
+  std::mutex total_mutex_;
+  int64_t total_bytes_ = 0;  // since the last scan of the directory
+  int stores_to_scan_ = 0;
 };
 
 // TORCH_OPENCL_CACHE_DIR, else $XDG_CACHE_HOME/torch_opencl, else
