@@ -1,5 +1,6 @@
 #include "program_cache.h"
 
+#include "build_report.h"
 #include "config.h"
 #include "disk_cache.h"
 #include "error.h"
@@ -9,9 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <regex>
 #include <shared_mutex>
-#include <sstream>
 
 namespace torch_opencl::runtime {
 namespace {
@@ -51,50 +50,6 @@ struct KeyHash {
     return value;
   }
 };
-
-std::string build_log(cl_program program, cl_device_id device) {
-  size_t size = 0;
-  api().clGetProgramBuildInfo(
-      program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
-  std::string log(size, '\0');
-  api().clGetProgramBuildInfo(
-      program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
-  return log.c_str();
-}
-
-// The numbered lines around the first one that the log names. Files and numbers
-// follow #line directives, as the compiler's do.
-std::string source_excerpt(const std::string& text, const std::string& log) {
-  constexpr int kAround = 8;
-  int wanted = 1;
-  std::string wanted_file;
-  std::smatch match;
-  if (std::regex_search(log, match, std::regex(R"(([^\s:]*):(\d+):\d+:)"))) {
-    wanted_file = match[1];
-    wanted = std::stoi(match[2]);
-  }
-  // Drivers name the text itself in their own ways.
-  const bool is_known =
-      text.find("\"" + wanted_file + "\"") != std::string::npos;
-  std::istringstream stream(text);
-  std::string result;
-  std::string line;
-  std::string file;
-  static const std::regex directive(R"re(^#line (\d+)(?: "(.*)")?.*)re");
-  for (int number = 1; std::getline(stream, line); ++number) {
-    if (std::regex_match(line, match, directive)) {
-      number = std::stoi(match[1]) - 1;
-      file = match[2];
-      continue;
-    }
-    if (std::abs(number - wanted) <= kAround &&
-        (!is_known || file == wanted_file) && result.size() < 6000) {
-      result += (number == wanted ? "> " : "  ") + std::to_string(number) +
-                " | " + line + "\n";
-    }
-  }
-  return result;
-}
 
 }  // namespace
 
@@ -209,7 +164,7 @@ void ProgramCache::Impl::fail(int code,
                               const std::string& all_options,
                               cl_program program) {
   const std::string log = build_log(program, device.id());
-  api().clReleaseProgram(program);
+  log_opencl_error(api().clReleaseProgram(program), "clReleaseProgram");
   throw BuildError(
       "Building the OpenCL kernel '" + name + "' for " + device.info().name +
       " (" + device.info().platform_name + ", driver " +

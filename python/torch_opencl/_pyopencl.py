@@ -70,16 +70,33 @@ def to_pyopencl(tensor: torch.Tensor) -> pyopencl.array.Array:
 
     Raises:
         ValueError: the tensor is not on opencl.
-        TypeError: numpy has no such dtype (bfloat16).
-        RuntimeError: the tensor requires a gradient.
+        TypeError: it is no dense tensor, or numpy has no such dtype (bfloat16).
+        RuntimeError: the tensor requires a gradient, or is lazily conjugated or
+            negated.
     """
     cl = _pyopencl()
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a torch.Tensor (got {type(tensor).__name__})")
     if tensor.device.type != "opencl":
         raise ValueError(f"Expected an opencl tensor, but got one on {tensor.device}")
     if tensor.requires_grad:
         raise RuntimeError(
             "Can't call to_pyopencl() on Tensor that requires grad. "
             "Use tensor.detach() instead."
+        )
+    for is_set, bit, resolve in (
+        (tensor.is_conj(), "conjugate", "resolve_conj"),
+        (tensor.is_neg(), "negative", "resolve_neg"),
+    ):
+        if is_set:
+            raise RuntimeError(
+                f"Can't call to_pyopencl() on Tensor that has {bit} bit set. "
+                f"Use tensor.{resolve}() instead."
+            )
+    if tensor.layout != torch.strided:
+        raise TypeError(
+            f"can't convert {tensor.layout} layout tensor to pyopencl. "
+            "Use Tensor.to_dense() first."
         )
     if tensor.dtype not in _DTYPES:
         raise TypeError(f"Got unsupported ScalarType {tensor.dtype}")
@@ -109,9 +126,11 @@ def from_pyopencl(array: pyopencl.array.Array) -> torch.Tensor:
     see :func:`pyopencl_queue`.
 
     Raises:
-        TypeError: it is no such array, or of a dtype that torch does not have.
-        ValueError: strides are negative or no multiples of the element, or the
-            memory belongs to a context that is not a device's of torch.
+        TypeError: it is no such array, its memory no buffer, or of a dtype that
+            torch does not have.
+        ValueError: strides are negative or no multiples of the element, elements
+            lie outside of the buffer, or it belongs to a context that is not a
+            device's of torch.
     """
     cl = _pyopencl()
     if not isinstance(array, cl.array.Array):
@@ -119,6 +138,11 @@ def from_pyopencl(array: pyopencl.array.Array) -> torch.Tensor:
     dtype = _BY_NAME.get(array.dtype.name)
     if dtype is None:
         raise TypeError(f"can't convert pyopencl.array.Array of type {array.dtype}.")
+    if not array.dtype.isnative:
+        raise ValueError(
+            "given numpy array has byte order different from the native byte order. "
+            "Conversion between byte orders is currently not supported."
+        )
     item = array.dtype.itemsize
     if any(stride < 0 for stride in array.strides):
         raise ValueError(
@@ -133,8 +157,19 @@ def from_pyopencl(array: pyopencl.array.Array) -> torch.Tensor:
     index = _device_of(array)
     if math.prod(array.shape) == 0:
         return torch.empty(array.shape, dtype=dtype, device=f"opencl:{index}")
-    _order(array, index)
     buffer = array.base_data
+    if not isinstance(buffer, cl.MemoryObject):
+        raise TypeError(f"expected an array in a buffer (got {type(buffer).__name__})")
+    last = sum(
+        (size - 1) * stride
+        for size, stride in zip(array.shape, array.strides, strict=True)
+    )
+    if array.offset < 0 or array.offset + last + item > buffer.size:
+        raise ValueError(
+            f"the array of shape {array.shape} and strides {array.strides} at offset "
+            f"{array.offset} ends outside of its buffer of {buffer.size} bytes"
+        )
+    _order(array, index)
     return _C._adopt_memory(
         index,
         buffer.int_ptr,

@@ -29,7 +29,8 @@ class ElementwiseKernel:
         preamble: OpenCL C before the kernel, such as functions.
 
     Raises:
-        ValueError: the parameter lists are malformed.
+        TypeError: an argument is no str.
+        ValueError: the parameter lists are malformed, or a text has a NUL.
 
     Example::
 
@@ -47,14 +48,14 @@ class ElementwiseKernel:
         name: str = "elementwise_kernel",
         preamble: str = "",
     ) -> None:
-        self.name = name
+        self.name = p.check_name(name, "ElementwiseKernel: name")
         self.inputs = p.parse(in_params, f"{name}: in_params")
         self.outputs = p.parse(out_params, f"{name}: out_params")
         if not self.outputs:
             raise ValueError(f"{name}: a kernel needs an output")
         p.check_names(name, (*self.inputs, *self.outputs))
-        self.operation = operation
-        self.preamble = preamble
+        self.operation = p.check_text(operation, f"{name}: operation")
+        self.preamble = p.check_text(preamble, f"{name}: preamble")
         self._kernels: dict[tuple[torch.dtype, ...], int] = {}
 
     def __repr__(self) -> str:
@@ -83,7 +84,8 @@ class ElementwiseKernel:
         dtypes = tuple(p.dtype_of(self.name, each, placeholders) for each in every)
         for index, value in enumerate(inputs):
             if not isinstance(value, Tensor):
-                inputs[index] = torch.tensor(value, dtype=dtypes[index], device="cpu")
+                place = f"{self.name}: argument '{self.inputs[index].name}'"
+                inputs[index] = p.number(place, value, dtypes[index])
         if not outputs:
             outputs = [
                 _ops._elementwise_output(inputs, dtype, device)

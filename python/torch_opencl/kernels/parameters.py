@@ -20,8 +20,8 @@ DTYPES = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32"}
-_PLACEHOLDER = re.compile(r"[A-Z]\w*\Z")
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
+_PLACEHOLDER = re.compile(r"[A-Z]\w*\Z", re.ASCII)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,75 @@ class Parameter:
         return self.kind not in DTYPES
 
 
+def check_text(value: object, what: str) -> str:
+    """``value``, which compilers will read.
+
+    Raises:
+        TypeError: it is no str.
+        ValueError: it contains a NUL, where C texts end, or is not UTF-8.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
+    if "\0" in value:
+        raise ValueError(f"{what} contains a NUL at {value.index(chr(0))}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} is not valid text: {error}") from None
+    return value
+
+
+def check_name(value: object, what: str) -> str:
+    """``value``, which ``#line`` takes as a file's name.
+
+    Raises:
+        TypeError: it is no str.
+        ValueError: it has a character that cannot stand there.
+    """
+    if not check_text(value, what).isprintable() or set(value) & set('"\\'):
+        raise ValueError(
+            f"{what} is printed in error messages and cannot have quotes, "
+            f"backslashes or line breaks, got {value!r}"
+        )
+    return value
+
+
+def check_identifier(value: object, what: str) -> str:
+    """``value``, a name in OpenCL C.
+
+    Raises:
+        TypeError: it is no str.
+        ValueError: it is no such name.
+    """
+    if not _IDENTIFIER.match(check_text(value, what)):
+        raise ValueError(f"{what} must be an identifier of OpenCL C, got {value!r}")
+    return value
+
+
+def texts(value: object, what: str) -> tuple[str, ...]:
+    """A str, or several, as a tuple.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: as :func:`check_text`.
+    """
+    if isinstance(value, str):
+        return (check_text(value, what),)
+    if not isinstance(value, Sequence):
+        raise TypeError(
+            f"{what} must be a str or a sequence of them, not {type(value).__name__}"
+        )
+    return tuple(check_text(each, f"{what}[{i}]") for i, each in enumerate(value))
+
+
 def parse(text: str, what: str) -> tuple[Parameter, ...]:
     """The parameters of ``text``.
 
     Raises:
+        TypeError: ``text`` is no str.
         ValueError: an entry is not a type and a name.
     """
+    check_text(text, what)
     found = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         words = entry.split()
@@ -64,6 +127,9 @@ def check_names(name: str, parameters: Sequence[Parameter]) -> None:
     repeated = sorted({each for each in names if names.count(each) > 1})
     if repeated:
         raise ValueError(f"{name}: parameters of the same name: {repeated}")
+    types = {each.kind for each in parameters if each.is_placeholder}
+    if hidden := sorted(types & set(names)):
+        raise ValueError(f"{name}: parameters named like their types: {hidden}")
 
 
 def split_arguments(
@@ -75,7 +141,8 @@ def split_arguments(
     """Arguments of a call: all inputs, then all outputs or none.
 
     Raises:
-        TypeError: another number of arguments, or none of a supported type.
+        TypeError: another number of arguments, or one of no supported type or
+            layout.
     """
     few, all_ = len(inputs), len(inputs) + len(outputs)
     if len(arguments) not in (few, all_):
@@ -89,10 +156,37 @@ def split_arguments(
                 f"{name}: argument '{parameter.name}' must be a tensor or a number, "
                 f"not {type(argument).__name__}"
             )
+        check_strided(f"{name}: argument '{parameter.name}'", argument)
     for parameter, argument in zip(outputs, arguments[few:], strict=False):
         if not isinstance(argument, torch.Tensor):
             raise TypeError(f"{name}: output '{parameter.name}' must be a tensor")
     return list(arguments[:few]), list(arguments[few:])
+
+
+def check_strided(place: str, value: object) -> None:
+    """Sparse tensors have no memory of their elements' order.
+
+    Raises:
+        TypeError: ``value`` is such a tensor.
+    """
+    if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+        raise TypeError(f"{place} has layout {value.layout}, expected torch.strided")
+
+
+def number(place: str, value: object, dtype: torch.dtype) -> torch.Tensor:
+    """A number as a tensor on the CPU.
+
+    Raises:
+        TypeError: ``dtype`` cannot represent it.
+    """
+    try:
+        found = torch.tensor(value, dtype=dtype, device="cpu")
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise TypeError(f"{place} got {value!r}: {error}") from None
+    is_float = dtype.is_floating_point
+    if not is_float and not isinstance(value, numbers.Integral) and found != value:
+        raise TypeError(f"{place} has dtype {dtype} and got {value!r}")
+    return found
 
 
 def device_of(name: str, arguments: Sequence) -> torch.device:
@@ -155,7 +249,13 @@ def resolve(
             )
     for kind, value in numbers_.items():
         if kind not in found and kind not in DTYPES:
-            found[kind] = torch.as_tensor(value).dtype
+            dtype = torch.as_tensor(value).dtype
+            if dtype not in NAMES:
+                raise TypeError(
+                    f"{name}: {kind} would be {dtype} for {value!r}, which kernels "
+                    "do not have"
+                )
+            found[kind] = dtype
     return found
 
 

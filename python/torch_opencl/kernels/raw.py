@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 import re
 import struct
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import torch
 
 from .. import _C
 from ..opencl.devices import Device, _device_index, get_device_properties
+from . import parameters as p
 
 _FORMATS = {
     "char": "b",
@@ -39,6 +41,7 @@ _ELEMENTS = {
     "float": (torch.float32,),
     "double": (torch.float64,),
 }
+_MOST_WORK_ITEMS = 2**63 - 1
 _VECTOR = re.compile(r"([a-z]+?)(2|3|4|8|16)?\Z")
 
 
@@ -66,6 +69,11 @@ class RawKernel:
         name: of the kernel in it.
         options: for the compiler, such as ``("-DROWS=4",)``.
 
+    Raises:
+        TypeError: ``code`` or ``name`` is no str, or ``options`` no sequence of
+            them.
+        ValueError: a text has a NUL, or ``name`` is no identifier.
+
     Example::
 
         add = RawKernel('''
@@ -78,9 +86,13 @@ class RawKernel:
     """
 
     def __init__(self, code: str, name: str, options: Sequence[str] = ()) -> None:
-        self.code = code
-        self.name = name
-        self.options = tuple(options)
+        self.name = p.check_identifier(name, "RawKernel: name")
+        self.code = p.check_text(code, f"{name}: code")
+        if isinstance(options, str):
+            raise TypeError(
+                f"{name}: options must be a sequence of str, such as ({options!r},)"
+            )
+        self.options = p.texts(options, f"{name}: options")
         self._kernels: dict[int, _C._RawKernel] = {}
 
     def __repr__(self) -> str:
@@ -125,6 +137,11 @@ class RawKernel:
             ValueError: the work-groups are not those of the kernel or device.
             RuntimeError: devices differ, or the kernel does not compile.
         """
+        if not isinstance(args, Sequence) or isinstance(args, str | bytes):
+            raise TypeError(
+                f"{self.name}: args must be a sequence such as (x, y), not "
+                f"{type(args).__name__}"
+            )
         device = self._device(args)
         kernel = self._kernel(device)
         sizes = self._sizes(grid, block, device)
@@ -145,7 +162,7 @@ class RawKernel:
                 f"{len(args)}"
             )
         values = [
-            self._value(index, value, *parameter)
+            self._value(device, index, value, *parameter)
             for index, (value, parameter) in enumerate(
                 zip(args, parameters, strict=True)
             )
@@ -172,31 +189,55 @@ class RawKernel:
         return _device_index(None)
 
     def _sizes(self, grid, block, device: int) -> tuple[list[int], list[int]]:
+        grid, block = self._numbers("grid", grid), self._numbers("block", block)
         if len(grid) != len(block) or not 1 <= len(grid) <= 3:
             raise ValueError(
                 f"{self.name}: grid and block have one to three dimensions, the same "
-                f"number, got {tuple(grid)} and {tuple(block)}"
+                f"number, got {grid} and {block}"
             )
         if min(block) < 1 or min(grid) < 0:
             raise ValueError(
-                f"{self.name}: a grid of {tuple(grid)} and blocks of {tuple(block)}"
+                f"{self.name}: grid has no negative and block only positive numbers, "
+                f"got {grid} and {block}"
             )
         limit = get_device_properties(device).max_work_group_size
         if math.prod(block) > limit:
             raise ValueError(
-                f"{self.name}: blocks of {tuple(block)} have {math.prod(block)} "
-                f"work-items, opencl:{device} takes up to {limit}"
+                f"{self.name}: block {block} has {math.prod(block)} work-items, "
+                f"opencl:{device} takes up to {limit}"
             )
         rest = [1] * (3 - len(grid))
         total = [groups * items for groups, items in zip(grid, block, strict=True)]
+        if math.prod(total) > _MOST_WORK_ITEMS:
+            raise ValueError(
+                f"{self.name}: grid {grid} of block {block} has more than "
+                f"{_MOST_WORK_ITEMS} work-items"
+            )
         return total + rest, [*block, *rest]
 
-    def _value(self, index: int, value, kind: str, type_name: str, name: str):
+    def _numbers(self, what: str, values) -> tuple[int, ...]:
+        try:
+            return tuple(map(operator.index, values))
+        except TypeError as error:
+            raise TypeError(
+                f"{self.name}: {what} must be a sequence of integers, got "
+                f"{values!r}: {error}"
+            ) from None
+
+    def _value(
+        self, device: int, index: int, value, kind: str, type_name: str, name: str
+    ):
         place = f"{self.name}: argument {index} ('{type_name} {name}')"
         plain = _plain(type_name)
         if kind == "buffer":
             if not isinstance(value, torch.Tensor):
                 raise TypeError(f"{place} must be a tensor, not {type(value).__name__}")
+            p.check_strided(place, value)
+            if value.is_neg() or value.is_conj():
+                raise TypeError(
+                    f"{place} got a lazily negated or conjugated view: pass "
+                    ".resolve_neg().resolve_conj()"
+                )
             match = _VECTOR.match(plain)
             dtypes = _ELEMENTS.get(match[1], ()) if match else ()
             if dtypes and value.dtype not in dtypes:
@@ -205,8 +246,16 @@ class RawKernel:
         if kind == "local":
             if not isinstance(value, int) or value <= 0:
                 raise TypeError(f"{place} must be a number of bytes of local memory")
+            limit = get_device_properties(device).local_memory
+            if value > limit:
+                raise ValueError(
+                    f"{place} got {value} bytes, work-groups of opencl:{device} have "
+                    f"{limit}"
+                )
             return value
         if isinstance(value, bytes):
+            if not value:
+                raise TypeError(f"{place} got no bytes")
             return value
         if isinstance(value, torch.Tensor):
             raise TypeError(f"{place} is a value: pass a number, not a tensor")
@@ -214,7 +263,12 @@ class RawKernel:
         if match is None or match[1] not in _FORMATS:
             raise TypeError(f"{place} must be given as bytes")
         width = int(match[2] or 1)
-        items = [value] if isinstance(value, numbers.Number) else list(value)
+        try:
+            items = [value] if isinstance(value, numbers.Number) else list(value)
+        except TypeError:
+            raise TypeError(
+                f"{place} must be a number, not {type(value).__name__}"
+            ) from None
         if len(items) != width:
             raise TypeError(f"{place} takes {width} numbers, got {len(items)}")
         # A vector of three has the size of one of four.
@@ -225,5 +279,5 @@ class RawKernel:
             if convert is int and any(item != int(item) for item in items):
                 raise struct.error("not an integer")
             return struct.pack(f"={len(items)}{code}", *map(convert, items))
-        except (struct.error, OverflowError) as error:
+        except (struct.error, OverflowError, TypeError, ValueError) as error:
             raise TypeError(f"{place} got {value!r}: {error}") from None

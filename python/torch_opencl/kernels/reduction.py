@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -11,10 +13,6 @@ from . import parameters as p
 
 _ops = torch.ops.torch_opencl
 _RESERVED = ("a", "b", "count")
-
-
-def _several(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
 
 
 class ReductionKernel:
@@ -46,8 +44,9 @@ class ReductionKernel:
         preamble: OpenCL C before the kernel, such as functions.
 
     Raises:
-        ValueError: the parameter lists are malformed, or the sequences have
-            different lengths.
+        TypeError: an argument is neither a str nor a sequence of them.
+        ValueError: the parameter lists are malformed, the sequences have
+            different lengths, or a text has a NUL.
 
     Example::
 
@@ -70,7 +69,7 @@ class ReductionKernel:
         reduce_type: str | Sequence[str] | None = None,
         preamble: str = "",
     ) -> None:
-        self.name = name
+        self.name = p.check_name(name, "ReductionKernel: name")
         self.inputs = p.parse(in_params, f"{name}: in_params")
         self.outputs = p.parse(out_params, f"{name}: out_params")
         if not self.inputs or not self.outputs:
@@ -79,20 +78,26 @@ class ReductionKernel:
         for each in (*self.inputs, *self.outputs):
             if each.name in _RESERVED:
                 raise ValueError(f"{name}: {each.name!r} has a meaning in reductions")
-        self.maps = _several(map_expr)
-        self.reduces = _several(reduce_expr)
-        self.identities = tuple(str(value) for value in _several(identity))
-        self.posts = post_map_expr
+        self.maps = p.texts(map_expr, f"{name}: map_expr")
+        self.reduces = p.texts(reduce_expr, f"{name}: reduce_expr")
+        if isinstance(identity, Sequence) and not isinstance(identity, str):
+            identity = [
+                str(each) if isinstance(each, numbers.Real) else each
+                for each in identity
+            ]
+        self.identities = p.texts(identity, f"{name}: identity")
+        posts = p.texts(post_map_expr, f"{name}: post_map_expr")
+        self.posts = posts[0] if isinstance(post_map_expr, str) else posts
         lengths = {len(self.maps), len(self.reduces), len(self.identities)}
         if not isinstance(post_map_expr, str):
-            lengths.add(len(post_map_expr))
-        if len(lengths) != 1:
+            lengths.add(len(posts))
+        if len(lengths) != 1 or not self.maps:
             raise ValueError(
                 f"{name}: map_expr, reduce_expr, post_map_expr and identity are of "
                 f"different numbers of reductions: {sorted(lengths)}"
             )
         self.types = self._types(reduce_type)
-        self.preamble = preamble
+        self.preamble = p.check_text(preamble, f"{name}: preamble")
         self._kernels: dict[tuple[torch.dtype, ...], int] = {}
 
     def _types(self, given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -100,7 +105,7 @@ class ReductionKernel:
         if given is None:
             kinds = tuple(each.kind for each in self.outputs)
             return kinds if len(kinds) == count else (kinds[0],) * count
-        kinds = _several(given)
+        kinds = p.texts(given, f"{self.name}: reduce_type")
         kinds = kinds * count if len(kinds) == 1 else kinds
         if len(kinds) != count:
             raise ValueError(
@@ -130,7 +135,8 @@ class ReductionKernel:
             The output, or a tuple of several.
 
         Raises:
-            TypeError: the number of arguments or a dtype is wrong.
+            TypeError: the number of arguments or a dtype is wrong, or an axis is
+                no integer.
             IndexError: an axis does not exist.
             RuntimeError: shapes do not fit, devices differ, or an expression
                 does not compile.
@@ -142,8 +148,12 @@ class ReductionKernel:
         dtypes = tuple(p.dtype_of(self.name, each, placeholders) for each in every)
         inputs = torch.broadcast_tensors(
             *(
-                torch.as_tensor(value, dtype=dtype).to(device)
-                for value, dtype in zip(inputs, dtypes, strict=False)
+                (
+                    value
+                    if isinstance(value, Tensor)
+                    else p.number(f"{self.name}: argument '{each.name}'", value, dtype)
+                ).to(device)
+                for each, value, dtype in zip(self.inputs, inputs, dtypes, strict=False)
             )
         )
         reduced = self._dimensions(axis, inputs[0].dim())
@@ -171,8 +181,16 @@ class ReductionKernel:
     def _dimensions(self, axis: int | Sequence[int] | None, dim: int) -> set[int]:
         if axis is None:
             return set(range(dim))
+        try:
+            dims = [axis] if isinstance(axis, int) else map(operator.index, axis)
+            dims = list(dims)
+        except TypeError:
+            raise TypeError(
+                f"{self.name}: axis must be an integer or a sequence of them, got "
+                f"{axis!r}"
+            ) from None
         found: set[int] = set()
-        for each in (axis,) if isinstance(axis, int) else axis:
+        for each in dims:
             if not -max(dim, 1) <= each < max(dim, 1):
                 raise IndexError(
                     "Dimension out of range (expected to be in range of "
