@@ -25,7 +25,8 @@ using at::IntArrayRef;
 using at::Tensor;
 
 runtime::Location location_of(const Tensor& tensor) {
-  return runtime::locate(tensor.const_data_ptr());
+  const BufferView view = arg(tensor);
+  return {view.memory, view.offset * tensor.element_size(), view.device_index};
 }
 
 // The tensor without its lazy conjugation and negation.

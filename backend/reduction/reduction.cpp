@@ -306,7 +306,9 @@ class Launcher {
   void bind_input(ArgumentBinder& arguments) {
     for (int i = 0; i < key_.input_count; ++i) {
       const int operand = iter_.noutputs() + i;
-      arguments.add(arg_at(iter_.data_ptr(operand), iter_.dtype(operand)));
+      arguments.add(problem_.length == 0 ? BufferView()
+                                         : arg_at(iter_.data_ptr(operand),
+                                                  iter_.dtype(operand)));
       bind_dimensions(arguments, problem_.kept_strides[i]);
       bind_dimensions(arguments, problem_.reduced_strides[i]);
     }

@@ -53,8 +53,9 @@ namespace {
 
 BufferView view_of(const runtime::Location& location, at::ScalarType type) {
   TORCH_CHECK(location.memory != nullptr,
-              "an opencl kernel was given memory that is not on an opencl "
-              "device; expected all tensors to be on the same device");
+              "The tensor has a non-zero number of elements, but its data is "
+              "not allocated on an opencl device. Its storage has no memory, "
+              "as after untyped_storage().resize_(0)");
   return {location.memory,
           location.byte_offset / c10::elementSize(type),
           location.device_index};
@@ -76,8 +77,7 @@ bool has_memory(const at::TensorBase& tensor) {
 }  // namespace
 
 BufferView arg_at(const void* address, at::ScalarType type) {
-  return address == nullptr ? BufferView()
-                            : view_of(runtime::locate(address), type);
+  return view_of(runtime::locate(address), type);
 }
 
 BufferView arg(const at::TensorBase& tensor) {
