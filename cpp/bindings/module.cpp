@@ -11,6 +11,7 @@
 #include "../runtime/caching_allocator.h"
 #include "../runtime/config.h"
 #include "../runtime/disk_cache.h"
+#include "../runtime/host_wait.h"
 #include "../runtime/profiler.h"
 #include "../runtime/program_cache.h"
 #include "user_kernels.h"
@@ -190,6 +191,19 @@ py::dict wait_stats() {
   return result;
 }
 
+// During waits: runs the handlers of signals, and raises what they raise.
+void check_interrupts() {
+  if (Py_IsInitialized() == 0) {
+    return;
+  }
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) {
+    python_error error;
+    error.persist();
+    throw error;
+  }
+}
+
 // Kernels launched on the current stream.
 int64_t launch_count(int device_index) {
   runtime::Queue& queue = device::current_queue(device_index);
@@ -250,6 +264,7 @@ void bind_devices(py::module_& m) {
   m.def("_program_cache_stats", wrap_pybind_function(&program_cache_stats));
   m.def("_launch_count", wrap_pybind_function(&launch_count));
   m.def("_wait_stats", &wait_stats);
+  runtime::set_interrupt_check(&check_interrupts);
   m.def("_cpu_on_purpose", &aten::cpu_on_purpose);
   m.def("_solver_settings", [] {
     const aten::SolverSettings settings = aten::solver_settings();

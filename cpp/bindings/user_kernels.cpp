@@ -4,6 +4,7 @@
 #include "../device/stream.h"
 #include "../runtime/caching_allocator.h"
 #include "../runtime/forms.h"
+#include "../runtime/host_wait.h"
 #include "../runtime/kernel_arguments.h"
 #include "kernel_sources.h"
 
@@ -12,6 +13,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include <variant>
 
 namespace py = pybind11;
 
@@ -68,38 +71,67 @@ class SubBuffers {
   std::vector<cl_mem> created_;
 };
 
-runtime::Location location_of(const at::Tensor& tensor) {
-  return runtime::locate(tensor.const_data_ptr());
+struct PointerTo {
+  at::Tensor tensor;
+};
+struct BufferAndOffset {
+  at::Tensor tensor;
+};
+struct LocalBytes {
+  size_t size;
+};
+using RawValue =
+    std::variant<PointerTo, BufferAndOffset, std::string, LocalBytes>;
+
+// Of tensors, tuples of one tensor, bytes (values) and numbers (sizes of local
+// memory).
+std::vector<RawValue> raw_values(const py::list& values) {
+  std::vector<RawValue> result;
+  for (const py::handle value : values) {
+    if (py::isinstance<py::bytes>(value)) {
+      result.emplace_back(value.cast<std::string>());
+    } else if (py::isinstance<py::tuple>(value)) {
+      result.emplace_back(
+          BufferAndOffset{value.cast<py::tuple>()[0].cast<at::Tensor>()});
+    } else if (THPVariable_Check(value.ptr())) {
+      result.emplace_back(PointerTo{THPVariable_Unpack(value.ptr())});
+    } else {
+      result.emplace_back(LocalBytes{value.cast<size_t>()});
+    }
+  }
+  return result;
 }
 
-// Values are tensors (pointers), tuples of one tensor (a buffer and an offset),
-// bytes (values) and numbers (sizes of local memory).
 void launch_raw(int device_index,
                 const RawKernel& raw,
                 const std::array<size_t, 3>& global,
                 const std::array<size_t, 3>& local,
-                const py::list& values) {
+                const py::list& list) {
+  const std::vector<RawValue> values = raw_values(list);
+  // A launch may wait for a kernel's lock, or for room in the queue.
+  const py::gil_scoped_release no_gil;
   runtime::Queue& queue = device::current_queue(device_index);
   const uint32_t alignment = queue.device().info().address_alignment;
   SubBuffers sub_buffers;
   const auto lock = queue.lock(*raw.kernel);
   cl_uint index = 0;
-  for (const py::handle value : values) {
-    if (py::isinstance<py::bytes>(value)) {
-      const std::string bytes = value.cast<std::string>();
+  for (const RawValue& value : values) {
+    if (const auto* bytes = std::get_if<std::string>(&value)) {
       runtime::bind_bytes(
-          raw.kernel->handle, index, bytes.data(), bytes.size());
-    } else if (py::isinstance<py::tuple>(value)) {
-      const auto tensor = value.cast<py::tuple>()[0].cast<at::Tensor>();
-      const runtime::BufferView view = aten::arg(tensor);
+          raw.kernel->handle, index, bytes->data(), bytes->size());
+    } else if (const auto* local_bytes = std::get_if<LocalBytes>(&value)) {
+      runtime::bind_bytes(
+          raw.kernel->handle, index, nullptr, local_bytes->size);
+    } else if (const auto* pair = std::get_if<BufferAndOffset>(&value)) {
+      const runtime::BufferView view = aten::arg(pair->tensor);
       aten::check_same_device(queue, view);
       runtime::bind_argument(raw.kernel->handle, index, view);
-    } else if (THPVariable_Check(value.ptr())) {
-      const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
+    } else {
+      const at::Tensor& tensor = std::get<PointerTo>(value).tensor;
       runtime::BufferView view = aten::arg(tensor);
       aten::check_same_device(queue, view);
       if (view.offset != 0) {
-        const size_t offset = location_of(tensor).byte_offset;
+        const size_t offset = view.offset * tensor.element_size();
         TORCH_CHECK(
             offset % alignment == 0,
             raw.kernel->name,
@@ -115,13 +147,13 @@ void launch_raw(int device_index,
       }
       runtime::bind_bytes(
           raw.kernel->handle, index, &view.memory, sizeof(view.memory));
-    } else {
-      runtime::bind_bytes(
-          raw.kernel->handle, index, nullptr, value.cast<size_t>());
     }
   }
   runtime::NDRange range{3, global, local};
   queue.launch(*raw.kernel, range);
+  // It may run for as long as its arguments say.
+  runtime::enqueued_work(queue).add(raw.kernel->name,
+                                    runtime::EnqueuedWork::kUnknownSize);
 }
 
 // (cl_context, cl_command_queue) of the current stream.
@@ -134,8 +166,22 @@ std::pair<intptr_t, intptr_t> queue_handles(int device_index) {
 // (cl_mem, byte offset) of a tensor, for a library that may write to it.
 std::pair<intptr_t, size_t> memory_handle(const at::Tensor& tensor) {
   runtime::never_keep_forms(tensor.storage().data(), tensor.storage().nbytes());
-  const runtime::Location location = location_of(tensor);
-  return {reinterpret_cast<intptr_t>(location.memory), location.byte_offset};
+  const runtime::BufferView view = aten::arg(tensor);
+  return {reinterpret_cast<intptr_t>(view.memory),
+          view.offset * tensor.element_size()};
+}
+
+// Runs in destructors.
+void release_adopted(void* address, PyObject* owner) noexcept {
+  try {
+    runtime::release_external(address);
+  } catch (const std::exception& error) {
+    TORCH_WARN("opencl: releasing memory of pyopencl failed: ", error.what());
+  }
+  if (Py_IsInitialized() != 0) {
+    const py::gil_scoped_acquire gil;
+    Py_DECREF(owner);
+  }
 }
 
 // A tensor in memory that `owner` keeps alive. Strides count elements.
@@ -154,11 +200,7 @@ at::Tensor adopt_memory(int device_index,
                            static_cast<c10::DeviceIndex>(device_index));
   return at::for_blob(static_cast<char*>(address) + byte_offset, sizes)
       .strides(strides)
-      .deleter([address, held](void*) {
-        runtime::release_external(address);
-        const py::gil_scoped_acquire gil;
-        Py_DECREF(held);
-      })
+      .deleter([address, held](void*) { release_adopted(address, held); })
       .options(at::TensorOptions(device).dtype(dtype))
       .target_device(device)
       .make_tensor();

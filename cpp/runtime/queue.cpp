@@ -3,6 +3,7 @@
 #include "config.h"
 #include "error.h"
 #include "guard_bands.h"
+#include "host_wait.h"
 #include "pending_launch.h"
 #include "profiler.h"
 
@@ -60,7 +61,12 @@ bool Event::query() const {
 
 void Event::synchronize() const {
   ++waits.events;
-  OPENCL_CHECK(api().clWaitForEvents(1, &handle_));
+  if (!can_interrupt() || !query()) {
+    const cl_int code = wait_for_event(handle_);
+    if (code != CL_SUCCESS) {
+      throw_opencl_error(code, "clWaitForEvents", __FILE__, __LINE__);
+    }
+  }
   check_guards();
 }
 
@@ -116,7 +122,10 @@ void Queue::bound_enqueued() {
   const std::lock_guard lock(markers_mutex_);
   std::swap(markers_[0], markers_[1]);
   if (markers_[1] && !markers_[1].query()) {
-    markers_[1].synchronize();
+    // With locks held, so without a check for interrupts.
+    ++waits.events;
+    const cl_event marker = markers_[1].handle();
+    OPENCL_CHECK(api().clWaitForEvents(1, &marker));
   }
   markers_[1] = record_enqueued();
 }
@@ -135,6 +144,7 @@ void Queue::enqueue(const char* function,
   }
   command.device_index = device_.index();
   command.stream_id = stream_id_;
+  enqueued_work(*this).add(command.name, command.work_items + command.bytes);
   profiled.add(command);
   ++enqueue_count_;
   note_command(command.name);
@@ -245,6 +255,7 @@ void Queue::read(
   }
   waits.transfers += blocking ? 1 : 0;
   flush_pending();
+  begin_wait(*this, blocking);
   enqueue("clEnqueueReadBuffer", {.bytes = bytes}, [&](cl_event* event) {
     return api().clEnqueueReadBuffer(handle_,
                                      memory,
@@ -256,8 +267,8 @@ void Queue::read(
                                      nullptr,
                                      event);
   });
+  end_wait(*this, blocking);
   if (blocking) {
-    check_guards();
     raise_kept_error();
   }
 }
@@ -272,7 +283,9 @@ void Queue::write(cl_mem memory,
   }
   waits.transfers += blocking ? 1 : 0;
   flush_pending();
+  begin_wait(*this, blocking);
   enqueue_write(memory, offset, host, bytes, blocking);
+  end_wait(*this, blocking);
 }
 
 void Queue::enqueue_write(cl_mem memory,
@@ -351,6 +364,8 @@ void Queue::wait(const Event& event) {
   }
   flush_pending();
   const cl_event handle = event.handle();
+  enqueued_work(*this).add("clEnqueueBarrierWithWaitList",
+                           EnqueuedWork::kUnknownSize);
   const cl_int code =
       api().clEnqueueBarrierWithWaitList(handle_, 1, &handle, nullptr);
   if (code != CL_SUCCESS) {
@@ -382,6 +397,7 @@ void Queue::flush() {
 
 void Queue::synchronize() {
   flush_pending();
+  begin_wait(*this);
   synchronize_enqueued();
   raise_kept_error();
 }
@@ -394,7 +410,7 @@ void Queue::synchronize_enqueued() {
     throw_failed(code, "clFinish");
   }
   finished_count_.store(count);
-  check_guards();
+  end_wait(*this);
 }
 
 namespace {

@@ -1,0 +1,120 @@
+"""Ctrl-C and other signals while the host waits for a device."""
+
+import pytest
+from script import run_script
+
+# A kernel of about SECONDS in one work-item, on a driver of any speed.
+LONG = """
+import os, signal, threading, time
+from torch_opencl import RawKernel
+
+SECONDS = 3.0
+chain = RawKernel('''
+    kernel void chain(global float *x, long count) {
+      float value = x[0];
+      for (long i = 0; i < count; ++i) value = value * 0.999f + 0.001f;
+      x[0] = value;
+    }''', "chain")
+x = torch.ones(4096, device=DEVICE)
+
+def enqueue(count):
+    chain((1,), (1,), (x, count))
+
+def timed(count):
+    start = time.perf_counter()
+    enqueue(count)
+    torch.opencl.synchronize(DEVICE)
+    return time.perf_counter() - start
+
+timed(1)
+COUNT = 1_000_000
+while (seconds := min(timed(COUNT) for _ in range(2))) < 0.05:
+    COUNT *= 4
+COUNT = int(COUNT * SECONDS / seconds)
+event = torch.Event(DEVICE)
+WAITS = {
+    "device": lambda: torch.opencl.synchronize(DEVICE),
+    "stream": lambda: torch.opencl.current_stream(DEVICE).synchronize(),
+    "event": lambda: event.synchronize(),
+    "item": lambda: x[0].item(),
+    "cpu": lambda: x.cpu(),
+    "write": lambda: x.copy_(torch.ones(4096)),
+}
+"""
+
+
+@pytest.mark.parametrize("wait", ["device", "stream", "event", "item", "cpu", "write"])
+def test_ctrl_c_ends_a_wait(device, wait):
+    run_script(
+        LONG
+        + f"wait = WAITS[{wait!r}]\n"
+        + """
+enqueue(COUNT)
+event.record()
+sent = []
+def send():
+    sent.append(time.perf_counter())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Timer(0.3, send).start()
+start = time.perf_counter()
+try:
+    wait()
+    raise SystemExit("the wait was not interrupted")
+except KeyboardInterrupt:
+    seen = time.perf_counter() - sent[0]
+assert seen < 0.3, seen
+assert time.perf_counter() - start < 0.9 * SECONDS, "the kernel was waited for"
+# The device goes on, and can be used and waited for.
+assert abs(x[0].item() - 1) < 1e-3
+assert x.mul(2).sum().item() == 2 * 4096
+""",
+        device,
+    )
+
+
+def test_handlers_run_and_other_threads_go_on(device):
+    run_script(
+        LONG
+        + """
+handled, counted, stopped = [], [0], threading.Event()
+signal.signal(signal.SIGALRM, lambda *_: handled.append(time.perf_counter()))
+def count():
+    while not stopped.wait(0.01):
+        counted[0] += 1
+threading.Thread(target=count, daemon=True).start()
+enqueue(COUNT)
+start = time.perf_counter()
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+value = x[0].item()
+end = time.perf_counter()
+stopped.set()
+assert handled and handled[0] - start < 0.6, (handled, start)
+assert end - start > 0.4, "a handler that raises nothing ended the wait"
+assert abs(value - 1) < 1e-3
+assert counted[0] > 20, counted
+""",
+        device,
+    )
+
+
+def test_a_kernel_that_was_short_may_be_long_the_next_time(device):
+    run_script(
+        LONG
+        + """
+values = torch.ones(64, device=DEVICE)
+for _ in range(50):
+    assert values.add(1).sum().item() == 128
+    enqueue(1)
+    x[0].item()
+enqueue(COUNT)
+threading.Timer(0.4, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+start = time.perf_counter()
+try:
+    values.sum().item()
+    raise SystemExit("the wait was not interrupted")
+except KeyboardInterrupt:
+    seconds = time.perf_counter() - start
+assert seconds < 0.7, seconds
+""",
+        device,
+    )
