@@ -4,6 +4,7 @@ pickling to other processes, and the end of the process."""
 from __future__ import annotations
 
 import atexit
+import functools
 import time
 from multiprocessing.reduction import ForkingPickler
 
@@ -31,24 +32,40 @@ def _patch_dlpack_device() -> None:
     torch.Tensor.__dlpack_device__ = __dlpack_device__
 
 
-def _rebuild_tensor(values: torch.Tensor, device: str, requires_grad: bool):
-    return values.to(device).requires_grad_(requires_grad)
+_NOT_SHARED = (
+    "Cannot {} of an opencl {}: OpenCL has no handles of memory that another process "
+    "could open. Send tensor.cpu(), and move it to a device where it is received"
+)
 
 
-def _rebuild_parameter(values: torch.Tensor, device: str, requires_grad: bool):
-    return torch.nn.Parameter(values.to(device), requires_grad=requires_grad)
+def _refuse_other_processes() -> None:
+    """Pickling for another process raises. Through host memory, a receiver made
+    by ``fork`` could not use its device and would wait forever."""
+    reduce_storage = reductions.reduce_storage
+    share_memory_ = torch.UntypedStorage.share_memory_
 
+    def check(what: str, value: torch.Tensor | torch.UntypedStorage) -> None:
+        if value.device.type == "opencl":
+            kind = "tensor" if isinstance(value, torch.Tensor) else "storage"
+            raise RuntimeError(_NOT_SHARED.format(what, kind))
 
-def _reduce_tensor(tensor: torch.Tensor):
-    """OpenCL memory has no handle that another process could open: tensors
-    travel through host memory."""
-    is_leaf = tensor.is_leaf or not tensor.requires_grad
-    if tensor.device.type != "opencl" or not is_leaf:
-        return reductions.reduce_tensor(tensor)  # raises for a non-leaf
-    is_parameter = isinstance(tensor, torch.nn.Parameter)
-    rebuild = _rebuild_parameter if is_parameter else _rebuild_tensor
-    values = tensor.detach().cpu()
-    return rebuild, (values, str(tensor.device), tensor.requires_grad)
+    def opencl_reduce_tensor(tensor: torch.Tensor):
+        check("send memory", tensor)
+        return reductions.reduce_tensor(tensor)
+
+    def opencl_reduce_storage(storage: torch.UntypedStorage):
+        check("send memory", storage)
+        return reduce_storage(storage)
+
+    @functools.wraps(share_memory_)
+    def opencl_share_memory_(self, *args, **kwargs):
+        check("share memory", self)
+        return share_memory_(self, *args, **kwargs)
+
+    ForkingPickler.register(torch.Tensor, opencl_reduce_tensor)
+    ForkingPickler.register(torch.nn.Parameter, opencl_reduce_tensor)
+    ForkingPickler.register(torch.UntypedStorage, opencl_reduce_storage)
+    torch.UntypedStorage.share_memory_ = opencl_share_memory_
 
 
 def _drain() -> None:
@@ -70,6 +87,5 @@ def _drain() -> None:
 def install() -> None:
     """Called once, when the package is imported."""
     _patch_dlpack_device()
-    ForkingPickler.register(torch.Tensor, _reduce_tensor)
-    ForkingPickler.register(torch.nn.Parameter, _reduce_tensor)
+    _refuse_other_processes()
     atexit.register(_drain)

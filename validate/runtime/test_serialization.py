@@ -1,10 +1,11 @@
 import copy
 import io
 import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
-from script import run_script
+from torch import multiprocessing
 
 
 def round_trip(value, **load_options):
@@ -107,29 +108,35 @@ def test_moving_a_module_keeps_its_parameters(device):
     assert weight.device == device
 
 
-def test_sending_to_another_process(device):
-    output = run_script(
-        """
-        import torch.multiprocessing as multiprocessing
-        from multiprocessing.reduction import ForkingPickler
-        import pickle
+def test_sending_to_another_process_raises(device):
+    x = torch.arange(6.0).to(device)
+    shared = {"state": [torch.nn.Linear(2, 2).to(device)]}
+    for value in (x, x[::2], torch.nn.Parameter(x), x.untyped_storage(), shared):
+        with pytest.raises(RuntimeError, match=r"(?s)opencl.*Send tensor\.cpu\(\)"):
+            ForkingPickler.dumps(value)
+    received = pickle.loads(ForkingPickler.dumps(x.cpu()))
+    assert torch.equal(received.to(device).cpu(), x.cpu())
 
-        x = torch.arange(6.0).to(DEVICE)
-        parameter = torch.nn.Parameter(x[::2])
-        for value in (x, parameter):
-            received = pickle.loads(ForkingPickler.dumps(value))
-            assert type(received) is type(value), type(received)
-            assert received.device == value.device
-            assert received.requires_grad == value.requires_grad
-            assert torch.equal(received.cpu(), value.cpu())
-        context = multiprocessing.get_context("spawn")
-        queue = context.Queue()
-        queue.put(x)
-        print(queue.get().sum().item())
-        """,
-        device,
-    )
-    assert output.split() == ["15.0"]
+
+def test_sharing_memory_raises(device):
+    x = torch.arange(6.0).to(device)
+    model = torch.nn.Linear(2, 2).to(device)
+    for share in (
+        x.share_memory_,
+        x.untyped_storage().share_memory_,
+        model.share_memory,
+    ):
+        with pytest.raises(RuntimeError, match=r"Send tensor\.cpu\(\)"):
+            share()
+    assert x.cpu().share_memory_().is_shared()
+
+
+def test_a_pipe_raises_where_it_is_written_to(device):
+    ours, theirs = multiprocessing.Pipe()
+    with pytest.raises(RuntimeError, match="another process"):
+        ours.send(torch.ones(3, device=device))
+    ours.send(torch.ones(3))
+    assert theirs.poll(10) and theirs.recv().tolist() == [1, 1, 1]
 
 
 def test_storage_methods(device):
