@@ -11,6 +11,7 @@
 #include "../runtime/caching_allocator.h"
 #include "../runtime/config.h"
 #include "../runtime/disk_cache.h"
+#include "../runtime/host_memory.h"
 #include "../runtime/host_wait.h"
 #include "../runtime/profiler.h"
 #include "../runtime/program_cache.h"
@@ -285,6 +286,7 @@ void bind_memory(py::module_& m) {
           return device::allocator()->getMemoryInfo(
               static_cast<c10::DeviceIndex>(device_index));
         }));
+  m.def("_available_host_memory", &runtime::available_host_memory);
   m.def("_empty_cache",
         wrap_pybind_function_no_gil([] { device::allocator()->emptyCache(); }));
   m.def("_reset_peak_memory_stats", wrap_pybind_function([](int device_index) {

@@ -4,11 +4,13 @@
 #include "stream.h"
 
 #include "../runtime/caching_allocator.h"
+#include "../runtime/device_buffer.h"
 #include "../runtime/error.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace torch_opencl::device {
@@ -167,15 +169,17 @@ struct Allocator final : c10::DeviceAllocator {
   }
 
   // OpenCL does not tell what other processes use: free is what this process
-  // may still reserve.
+  // may still reserve, and of the host's memory what is available.
   std::pair<size_t, size_t> getMemoryInfo(
       c10::DeviceIndex device_index) override {
     auto& blocks = runtime::allocator(device_index);
     const auto reserved =
         static_cast<uint64_t>(blocks.statistics().all.reserved_bytes.current);
     const uint64_t limit = blocks.limit();
-    return {limit > reserved ? limit - reserved : 0,
-            runtime::device(device_index).info().global_memory};
+    const uint64_t room = limit > reserved ? limit - reserved : 0;
+    const runtime::Device& device = runtime::device(device_index);
+    return {std::min(room, runtime::available_memory(device).value_or(room)),
+            device.info().global_memory};
   }
 };
 

@@ -198,13 +198,17 @@ Location locate(const void* address) noexcept {
 
 void* adopt_external(int device_index, cl_mem memory, size_t bytes) {
   OPENCL_CHECK(api().clRetainMemObject(memory));
+  Segment* segment = nullptr;
   try {
-    void* address = reinterpret_cast<void*>(
-        map_segment(device_index, memory, bytes)->address);
+    segment = map_segment(device_index, memory, bytes);
+    void* address = reinterpret_cast<void*>(segment->address);
     never_keep_forms(address, bytes);
     return address;
   } catch (...) {
-    api().clReleaseMemObject(memory);
+    if (segment != nullptr) {
+      unmap_segment(segment);
+    }
+    log_opencl_error(api().clReleaseMemObject(memory), "clReleaseMemObject");
     throw;
   }
 }

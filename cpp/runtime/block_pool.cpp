@@ -4,6 +4,7 @@
 #include "error.h"
 
 #include <cstdio>
+#include <memory>
 
 namespace torch_opencl::runtime {
 
@@ -130,7 +131,8 @@ Block* BlockPool::create_segment(uint64_t bytes,
                                  bool is_small,
                                  int64_t stream_id) {
   const uint64_t reserved = statistics.all.reserved_bytes.current;
-  if (bytes > device_.info().max_allocation || reserved + bytes > limit()) {
+  if (bytes > device_.info().max_allocation || reserved + bytes > limit() ||
+      !has_memory_for(device_, bytes)) {
     return nullptr;
   }
   cl_int code = CL_SUCCESS;
@@ -141,31 +143,40 @@ Block* BlockPool::create_segment(uint64_t bytes,
     }
     throw_opencl_error(code, "clCreateBuffer", __FILE__, __LINE__);
   }
+  auto block = std::make_unique<Block>();
+  const auto give_up = [&] {
+    if (block->segment != nullptr) {
+      unmap_segment(block->segment);
+    }
+    log_opencl_error(api().clReleaseMemObject(memory), "clReleaseMemObject");
+  };
   try {
     // Drivers that allocate at the first use would fail later, in some kernel.
     queue(device_.index(), stream_id).touch(memory);
-    auto* block = new Block;
     block->segment = map_segment(device_.index(), memory, bytes);
     block->address = block->segment->address;
     block->bytes = bytes;
     block->stream_id = stream_id;
     block->is_small = is_small;
-    segments_[block->address] = block;
-    count(is_small, [&](AllocatorStatistics::Pool& pool) {
-      pool.segment.increase(1);
-      pool.reserved_bytes.increase(bytes);
-    });
-    return block;
+    segments_[block->address] = block.get();
   } catch (const OpenCLError& error) {
-    api().clReleaseMemObject(memory);
+    give_up();
     if (is_out_of_memory(error.code)) {
       return nullptr;
     }
     throw;
+  } catch (const OutOfMemoryError&) {
+    give_up();
+    return nullptr;  // addresses: segments that are released have some
   } catch (...) {
-    api().clReleaseMemObject(memory);
+    give_up();
     throw;
   }
+  count(is_small, [&](AllocatorStatistics::Pool& pool) {
+    pool.segment.increase(1);
+    pool.reserved_bytes.increase(bytes);
+  });
+  return block.release();
 }
 
 Block* BlockPool::grow(uint64_t bytes, bool is_small, int64_t stream_id) {
@@ -210,15 +221,13 @@ void BlockPool::release_free_segments() {
   }
 }
 
-void BlockPool::process_events(bool wait) {
+void BlockPool::process_events() {
   for (auto stream = events_.begin(); stream != events_.end();) {
     auto& waiting = stream->second;
     while (!waiting.empty()) {
       auto& [event, block] = waiting.front();
       try {
-        if (wait) {
-          event.synchronize();
-        } else if (!event.query()) {
+        if (!event.query()) {
           break;
         }
       } catch (const OpenCLError&) {
@@ -235,28 +244,21 @@ void BlockPool::process_events(bool wait) {
   }
 }
 
-Block* BlockPool::allocate(uint64_t bytes, int64_t stream_id) {
+Block* BlockPool::allocate(uint64_t bytes,
+                           int64_t stream_id,
+                           bool releases_cached) {
   if (bytes > device_.info().max_allocation) {
     throw_out_of_memory(bytes);
   }
-  process_events(/*wait=*/false);
+  process_events();
   const uint64_t block_bytes = round_up(bytes, kBlockRounding);
   const bool is_small = block_bytes <= kSmallRequest;
 
   Block* block = take_free(block_bytes, is_small, stream_id);
-  if (block == nullptr) {
-    block = grow(block_bytes, is_small, stream_id);
-  }
-  if (block == nullptr) {
-    // Queued commands may still hold the buffers that are given back here, so
-    // the memory is only free once the device has come to rest.
-    ++statistics.alloc_retries;
-    synchronize_enqueued(device_.index());
-    process_events(/*wait=*/true);
-    block = take_free(block_bytes, is_small, stream_id);
-  }
-  if (block == nullptr) {
+  if (block == nullptr && releases_cached) {
     release_free_segments();
+  }
+  if (block == nullptr) {
     block = grow(block_bytes, is_small, stream_id);
   }
   if (block == nullptr) {
@@ -337,6 +339,7 @@ void BlockPool::throw_out_of_memory(uint64_t requested) {
   ++statistics.out_of_memory;
   const uint64_t reserved = statistics.all.reserved_bytes.current;
   const uint64_t allocated = statistics.all.allocated_bytes.current;
+  const auto available = available_memory(device_);
   throw OutOfMemoryError(
       "OpenCL out of memory. Tried to allocate " + format_bytes(requested) +
       ". opencl:" + std::to_string(device_.index()) + " (" +
@@ -345,8 +348,11 @@ void BlockPool::throw_out_of_memory(uint64_t requested) {
       ", of which this process may use " + format_bytes(limit()) + ". Of it " +
       format_bytes(allocated) + " is allocated by PyTorch, and " +
       format_bytes(reserved - allocated) +
-      " is cached by PyTorch but unallocated. One allocation may take at "
-      "most " +
+      " is cached by PyTorch but unallocated." +
+      (available.has_value() ? " The host has " + format_bytes(*available) +
+                                   " available for this device."
+                             : "") +
+      " One allocation may take at most " +
       format_bytes(device_.info().max_allocation) +
       " (CL_DEVICE_MAX_MEM_ALLOC_SIZE).");
 }

@@ -57,14 +57,17 @@ class BlockPool {
  public:
   explicit BlockPool(Device& device) : device_(device) {}
 
-  // Null when memory is short.
-  Block* allocate(uint64_t bytes, int64_t stream_id);
+  // Null when memory is short. `releases_cached` gives segments back to the
+  // driver where no cached block fits: queued commands may hold their buffers,
+  // so that helps once the device has come to rest.
+  Block* allocate(uint64_t bytes, int64_t stream_id, bool releases_cached);
   [[noreturn]] void throw_out_of_memory(uint64_t requested);
   void free(Block* block);
   // Throws when `address` is not the start of an allocated block.
   Block* allocated_block(const void* address) const;
-  // Frees the blocks whose events have completed, or all after a wait.
-  void process_events(bool wait);
+  // Frees the blocks whose events have completed.
+  void process_events();
+  bool has_events() const { return !events_.empty(); }
   void release_free_segments();
 
   std::vector<SegmentSnapshot> snapshot() const;

@@ -17,8 +17,18 @@ struct CachingAllocator::Impl {
   explicit Impl(Device& owner) : device(owner), pool(owner) {}
 
   Block* allocate(size_t bytes, int64_t stream_id) {
+    const size_t all_bytes = bytes + 2 * guard_band_bytes();
+    {
+      const std::lock_guard lock(mutex);
+      if (Block* block = pool.allocate(all_bytes, stream_id, false)) {
+        return block;
+      }
+      ++pool.statistics.alloc_retries;
+    }
+    // Without the lock, which other threads' frees need.
+    synchronize_enqueued(device.index());
     const std::lock_guard lock(mutex);
-    return pool.allocate(bytes + 2 * guard_band_bytes(), stream_id);
+    return pool.allocate(all_bytes, stream_id, true);
   }
   Block* block_at(const void* address) const {
     return pool.allocated_block(guarded_block(address));
@@ -87,8 +97,13 @@ void CachingAllocator::record_stream(void* address, int64_t stream_id) {
 
 void CachingAllocator::empty_cache() {
   give_back_memory(impl_->device.index());
-  const std::lock_guard lock(impl_->mutex);
-  impl_->pool.process_events(/*wait=*/true);
+  std::unique_lock lock(impl_->mutex);
+  if (impl_->pool.has_events()) {
+    lock.unlock();  // other threads' frees need it
+    synchronize_enqueued(impl_->device.index());
+    lock.lock();
+  }
+  impl_->pool.process_events();
   impl_->pool.release_free_segments();
 }
 

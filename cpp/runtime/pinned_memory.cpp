@@ -22,6 +22,14 @@ struct PinnedRanges {
   std::map<uintptr_t, PinnedRange> by_address;
 };
 
+// Where the driver refuses the first, it may still take the second.
+void release(Queue& queue, cl_mem memory, void* host) noexcept {
+  log_opencl_error(api().clEnqueueUnmapMemObject(
+                       queue.handle(), memory, host, 0, nullptr, nullptr),
+                   "clEnqueueUnmapMemObject");
+  log_opencl_error(api().clReleaseMemObject(memory), "clReleaseMemObject");
+}
+
 PinnedRanges& pinned_ranges() {
   static auto* ranges = new PinnedRanges;  // outlives every tensor
   return *ranges;
@@ -50,10 +58,15 @@ void* allocate_pinned(int device_index, size_t bytes) {
                            " bytes of page-locked host memory (" +
                            error_name(code) + ")");
   }
-  PinnedRanges& ranges = pinned_ranges();
-  const std::unique_lock lock(ranges.mutex);
-  ranges.by_address[reinterpret_cast<uintptr_t>(host)] = {
-      memory, bytes, device_index};
+  try {
+    PinnedRanges& ranges = pinned_ranges();
+    const std::unique_lock lock(ranges.mutex);
+    ranges.by_address[reinterpret_cast<uintptr_t>(host)] = {
+        memory, bytes, device_index};
+  } catch (...) {
+    release(default_queue, memory, host);
+    throw;
+  }
   return host;
 }
 
@@ -70,10 +83,7 @@ void free_pinned(void* host) {
     range = found->second;
     ranges.by_address.erase(found);
   }
-  Queue& default_queue = queue(range.device_index, 0);
-  OPENCL_CHECK(api().clEnqueueUnmapMemObject(
-      default_queue.handle(), range.memory, host, 0, nullptr, nullptr));
-  OPENCL_CHECK(api().clReleaseMemObject(range.memory));
+  release(queue(range.device_index, 0), range.memory, host);
 }
 
 bool is_pinned(const void* host) noexcept {

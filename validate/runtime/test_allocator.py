@@ -96,7 +96,11 @@ def test_accelerator_statistics_agree(device):
     assert torch.accelerator.memory_allocated(index) >= x.nbytes
     theirs = torch.accelerator.memory_stats(index)
     assert {key: theirs[key] for key in ours} == dict(ours)
-    assert torch.accelerator.get_memory_info(index) == torch.opencl.mem_get_info(index)
+    free, total = torch.accelerator.get_memory_info(index)
+    own_free, own_total = torch.opencl.mem_get_info(index)
+    assert total == own_total
+    # On CPUs, that of the whole machine, which others use meanwhile.
+    assert free == pytest.approx(own_free, rel=0.1)
 
 
 def test_split_blocks_coalesce(device):

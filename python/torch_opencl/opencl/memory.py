@@ -108,7 +108,8 @@ def empty_cache() -> None:
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
     """(free, total) memory of a device. OpenCL does not tell what other
-    processes use: free is what this process may still reserve."""
+    processes use: free is what this process may still reserve, and on CPUs no
+    more than the host and the process's control group have available."""
     _lazy_init()
     return _C._mem_get_info(_device_index(device))
 
