@@ -266,8 +266,8 @@ _scaled_dot_product_fused_attention_overrideable_backward(
            range(shape.queries, shape.heads, attention.batch, 64, 1, 1),
            shape,
            strides_of(out),
-           arg(out),
-           arg(grad_out),
+           arg_in(out),
+           arg_in(grad_out),
            arg(gradients.delta));
   }
   attention_backward(attention, gradients);

@@ -85,10 +85,10 @@ void run(const Attention& attention,
                         16,
                         1),
          attention.shape,
-         arg(attention.query),
-         arg(attention.key),
-         arg(attention.value),
-         arg(attention.mask),
+         arg_in(attention.query),
+         arg_in(attention.key),
+         arg_in(attention.value),
+         arg_in(attention.mask),
          arguments...);
 }
 

@@ -110,7 +110,7 @@ void launch_columns(const char* kernel,
                  : range(inner, written.numel() / inner, kWorkGroup, 1),
          geometry,
          arg(written),
-         arg(writes_image ? columns : image));
+         arg_in(writes_image ? columns : image));
 }
 
 Tensor& im2col_out(const Tensor& self,

@@ -92,19 +92,33 @@ bool is_floating(DType dtype);
 // that devices without float64 take it.
 std::string literal_options(c10::ArrayRef<DType> dtypes);
 
-// Binds arguments one after the other; use within a lock on kernel.mutex.
+// Binds arguments one after the other and launches; use within a lock on
+// kernel.mutex.
 class ArgumentBinder {
  public:
-  explicit ArgumentBinder(runtime::Kernel& kernel) : kernel_(kernel.handle) {}
+  explicit ArgumentBinder(runtime::Kernel& kernel) : kernel_(kernel) {}
   template <class T>
   void add(const T& value) {
     using runtime::bind_argument;
-    bind_argument(kernel_, index_, value);
+    bind_argument(kernel_.handle, index_, value);
+  }
+  void add(const runtime::BufferView& view) {
+    runtime::bind_argument(kernel_.handle, index_, view);
+    if (view.written != nullptr) {
+      written_.push_back(view.written);
+    }
+  }
+  void launch(runtime::Queue& queue, const runtime::NDRange& range) {
+    queue.launch(kernel_, range);
+    for (const void* address : written_) {
+      runtime::invalidate_packed(address);
+    }
   }
 
  private:
-  cl_kernel kernel_;
+  runtime::Kernel& kernel_;
   cl_uint index_ = 0;
+  c10::SmallVector<const void*, 4> written_;
 };
 
 // "self other" -> {"self", "other"}

@@ -6,7 +6,7 @@
 #include "chunks.h"
 
 #include "../../cpp/aten/factories.h"
-#include "../../cpp/aten/kept_form.h"
+#include "../../cpp/aten/packed_weight.h"
 #include "kernel_sources.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ Tensor make_weight_panels(const ConvolutionProblem& p,
   const int64_t last_tap = 2 * (weight.stride(3) + weight.stride(4));
   const int64_t first_tap = reverses_taps ? last_tap : 0;
   const int64_t direction = reverses_taps ? -1 : 1;
-  BufferView taps = arg_to_read(weight);
+  BufferView taps = arg_in(weight);
   taps.offset += first_tap;
   launch(weight,
          sources::winograd_weight,
@@ -77,7 +77,7 @@ Tensor transform_weight(const ConvolutionProblem& p,
                         const Tensor& weight,
                         bool reverses_taps,
                         int64_t width) {
-  return kept_form(
+  return packed_weight(
       weight, sources::winograd_weight, {reverses_taps, width}, [&] {
         return make_weight_panels(p, weight, reverses_taps, width);
       });
@@ -99,7 +99,7 @@ Tensor transform_input(const ConvolutionProblem& p,
                width,
                first,
                tiles,
-               arg(input),
+               arg_in(input),
                arg(panels),
                as_int(p.padding[1]),
                as_int(p.padding[2]));
@@ -121,8 +121,8 @@ void transform_output(const ConvolutionProblem& p,
                1,
                first,
                tiles,
-               arg(products.values),
-               arg(bias),
+               arg_in(products.values),
+               arg_in(bias),
                arg(output),
                as_int(bias.defined()),
                as_int(bias.defined() ? bias.stride(0) : 0),
@@ -214,7 +214,7 @@ void forward_on_cpu(const ConvolutionProblem& p,
                               images,
                               first,
                               tiles,
-                              arg(a.input),
+                              arg_in(a.input),
                               arg(images.values),
                               as_int(p.padding[1]),
                               as_int(p.padding[2]));
@@ -225,7 +225,7 @@ void forward_on_cpu(const ConvolutionProblem& p,
                               images,
                               first,
                               tiles,
-                              arg(a.input),
+                              arg_in(a.input),
                               arg(images.values),
                               as_int(p.padding[1]),
                               as_int(p.padding[2]),
@@ -257,8 +257,8 @@ void forward_on_cpu(const ConvolutionProblem& p,
                             products,
                             first,
                             tiles,
-                            arg(products.values),
-                            arg(a.bias),
+                            arg_in(products.values),
+                            arg_in(a.bias),
                             arg(a.output),
                             as_int(a.bias.defined()),
                             as_int(a.bias.defined() ? a.bias.stride(0) : 0));

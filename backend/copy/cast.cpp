@@ -65,7 +65,7 @@ bool cast_contiguous(at::TensorIteratorBase& iter) {
                           std::max(out_bytes, (out_bytes + in_bytes) / 2))}},
          range((iter.numel() + chunk - 1) / chunk, 1),
          arg_at(iter.data_ptr(0), to),
-         arg_at(iter.data_ptr(1), from),
+         arg_in_at(iter.data_ptr(1), from),
          static_cast<uint64_t>(iter.numel()),
          static_cast<uint64_t>(chunk));
   return true;

@@ -75,6 +75,7 @@ void copy_on_device(const Tensor& destination, const Tensor& source) {
               to.memory,
               to.byte_offset,
               destination.nbytes());
+    runtime::invalidate_packed(destination.const_data_ptr());
     return;
   }
   if (source.is_neg() || source.is_conj()) {
@@ -142,6 +143,7 @@ void copy_to_device(const Tensor& destination,
                       to.byte_offset,
                       source.const_data_ptr(),
                       destination.nbytes());
+    runtime::invalidate_packed(destination.const_data_ptr());
     return;
   }
   const bool is_asynchronous = non_blocking && source.is_pinned();
@@ -150,6 +152,7 @@ void copy_to_device(const Tensor& destination,
               source.const_data_ptr(),
               destination.nbytes(),
               !is_asynchronous);
+  runtime::invalidate_packed(destination.const_data_ptr());
   if (is_asynchronous) {
     guard_host_memory(source, destination);
   }

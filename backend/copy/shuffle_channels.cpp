@@ -131,7 +131,7 @@ bool shuffle_channels(const Tensor& self, const Tensor& out, int64_t groups) {
                   static_cast<int32_t>(by_channels ? 1 : group_size),
                   static_cast<int32_t>(by_channels ? groups : 1),
                   arg(out),
-                  arg_to_read(self));
+                  arg_in(self));
   return true;
 }
 

@@ -130,7 +130,7 @@ bool copy_interleaved(at::TensorIteratorBase& iter) {
          walk.problem(turns, line, static_cast<int>(chunk)),
          static_cast<int32_t>(groups),
          arg_at(iter.data_ptr(0), iter.dtype(0)),
-         arg_at(iter.data_ptr(1), iter.dtype(1)));
+         arg_in_at(iter.data_ptr(1), iter.dtype(1)));
   return true;
 }
 
@@ -171,7 +171,7 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
          range(items, 1),
          problem,
          arg_at(iter.data_ptr(0), iter.dtype(0)),
-         arg_at(iter.data_ptr(1), iter.dtype(1)));
+         arg_in_at(iter.data_ptr(1), iter.dtype(1)));
   return true;
 }
 

@@ -37,6 +37,7 @@ struct Batch {
   std::vector<uint32_t> places;
   std::vector<double> scalars;
   std::vector<cl_mem> slots;
+  std::vector<const void*> written;
 };
 
 struct Shape {
@@ -355,6 +356,9 @@ void launch_multi_tensor(runtime::Queue& queue,
       runtime::bind_bytes(kernel.handle, index, &memory, sizeof(memory));
     }
     queue.launch(kernel, range(chunks * group, group));
+    for (const void* address : batch.written) {
+      runtime::invalidate_packed(address);
+    }
     batch = Batch{.scalars = shared};
   };
   for (size_t t = 0; t < launch.elements.size(); ++t) {
@@ -372,6 +376,11 @@ void launch_multi_tensor(runtime::Queue& queue,
       TORCH_INTERNAL_ASSERT(slots.size() <= kSlots);
     }
     batch.slots = std::move(slots);
+    for (const ListOperand& list : launch.lists) {
+      if (list.is_written) {
+        batch.written.push_back(list.places[t].written);
+      }
+    }
     batch.places.insert(batch.places.end(), places.begin(), places.end());
     batch.elements.push_back(static_cast<uint32_t>(elements));
     batch.first_chunk.push_back(

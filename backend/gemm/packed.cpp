@@ -1,7 +1,7 @@
 #include "packed.h"
 
 #include "../../cpp/aten/factories.h"
-#include "../../cpp/aten/kept_form.h"
+#include "../../cpp/aten/packed_weight.h"
 #include "../common/streamed.h"
 #include "kernel_sources.h"
 
@@ -164,9 +164,9 @@ at::Tensor pack_kept(const at::Tensor& weight,
                      int64_t rows,
                      int64_t depth,
                      int64_t width) {
-  operand.view = arg_to_read(weight);
+  operand.view = arg_in(weight);
   operand.view.offset += first;
-  return kept_form(
+  return packed_weight(
       weight,
       sources::pack,
       {first,
@@ -212,8 +212,8 @@ void multiply(const at::TensorBase& on,
            name,
            defines,
            work,
-           arg(left),
-           arg(right),
+           arg_in(left),
+           arg_in(right),
            output.view,
            addend.view,
            static_cast<int32_t>(product.rows),

@@ -126,7 +126,7 @@ at::Tensor pack(const at::TensorBase& on,
                 bool is_large);
 
 // The same of a weight of less than 2^31 elements, kept while it stands
-// (kept_form.h). The operand's view is of the weight's element `first`.
+// (packed_weight.h). The operand's view is of the weight's element `first`.
 at::Tensor pack_kept(const at::Tensor& weight,
                      int64_t first,
                      Operand operand,

@@ -108,7 +108,7 @@ void run(const char* kernel,
          work,
          geometry,
          arg(tensors)...,
-         arg(grid));
+         arg_in(grid));
 }
 
 template <int kSpatial>
@@ -206,7 +206,7 @@ void run_blocks(const runtime::KernelSource& source,
          work,
          geometry,
          arguments...,
-         arg(grid));
+         arg_in(grid));
 }
 
 template <int kSpatial>

@@ -321,7 +321,7 @@ void launch_indexed(at::TensorIteratorBase& iter,
     }
   };
   arguments.add(arg_at(iter.data_ptr(0), type));
-  arguments.add(arg_at(iter.data_ptr(1), type));
+  arguments.add(arg_in_at(iter.data_ptr(1), type));
   bind_strides(0, item);
   bind_strides(1, item);
   arguments.add(shape);
@@ -337,14 +337,14 @@ void launch_indexed(at::TensorIteratorBase& iter,
     arguments.add(unused);
   }
   for (int k = 0; k < indices; ++k) {
-    arguments.add(arg_at(iter.data_ptr(k + 2), at::kLong));
+    arguments.add(arg_in_at(iter.data_ptr(k + 2), at::kLong));
     bind_strides(k + 2, sizeof(int64_t));
     arguments.add(sizes[k]);
     arguments.add(strides[k] / item);
   }
-  queue.launch(kernel,
-               run == Run::kNone ? range(items, kGroupSize)
-                                 : range((items + runs - 1) / runs, 1));
+  arguments.launch(queue,
+                   run == Run::kNone ? range(items, kGroupSize)
+                                     : range((items + runs - 1) / runs, 1));
 }
 
 }  // namespace

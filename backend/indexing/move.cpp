@@ -136,7 +136,7 @@ bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
                1),
          p,
          arg(out),
-         arg_to_read(self));
+         arg_in(self));
   return true;
 }
 

@@ -135,7 +135,7 @@ void launch_pad(const Kind& kind,
            range((all_rows + rows - 1) / rows, 1),
            geometry,
            arg(written),
-           arg(read),
+           arg_in(read),
            static_cast<int32_t>(all_rows),
            static_cast<int32_t>(rows));
     return;
@@ -150,7 +150,7 @@ void launch_pad(const Kind& kind,
          range(inner, written.numel() / inner, kWorkGroup, 1),
          geometry,
          arg(written),
-         arg(read));
+         arg_in(read));
 }
 
 void forward(const Kind& kind,

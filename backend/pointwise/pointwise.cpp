@@ -287,7 +287,8 @@ void launch_pointwise(at::TensorIteratorBase& iter,
           keeps_dtypes(op) ? compute_type(iter.dtype(i)) : compute));
       continue;
     }
-    arguments.add(arg_at(operands.data[i], iter.dtype(i)));
+    arguments.add(i < key.outputs ? arg_at(operands.data[i], iter.dtype(i))
+                                  : arg_in_at(operands.data[i], iter.dtype(i)));
     if (is_strided(key.layout)) {
       arguments.add(operands.strides[i]);
     }
@@ -318,7 +319,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
       work = range((count + chunk - 1) / chunk, 1);
     }
   }
-  queue.launch(kernel, work);
+  arguments.launch(queue, work);
 }
 
 }  // namespace

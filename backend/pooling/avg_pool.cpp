@@ -76,7 +76,7 @@ void forward(const Window& window,
               count_include_pad,
               divisor,
               arg(out),
-              arg(self));
+              arg_in(self));
 }
 
 // True where windows of two or four columns tile a CPU's images, so that a
@@ -151,7 +151,7 @@ void backward(const Window& window,
               count_include_pad,
               divisor,
               arg(grad_input),
-              arg(grad_output));
+              arg_in(grad_output));
 }
 
 void adaptive_forward(int spatial, const Tensor& self, const Tensor& out) {

@@ -134,8 +134,8 @@ void forward(const char* name,
          geometry,
          arg(out),
          arg(indices),
-         arg(self),
-         arg(starts));
+         arg_in(self),
+         arg_in(starts));
 }
 
 void backward(int spatial,

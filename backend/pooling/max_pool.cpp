@@ -50,7 +50,7 @@ void forward(const char* name,
               false,
               arg(out),
               arg(indices),
-              arg(self));
+              arg_in(self));
 }
 
 void backward(const char* name,
@@ -83,8 +83,8 @@ void backward(const char* name,
               tensors,
               false,
               arg(grad_input),
-              arg(indices),
-              arg(grad_output));
+              arg_in(indices),
+              arg_in(grad_output));
 }
 
 struct max_pool2d_out : at::meta::structured_max_pool2d_with_indices {

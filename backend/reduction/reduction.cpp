@@ -177,14 +177,14 @@ class Launcher {
       ArgumentBinder arguments(kernel);
       bind_outputs(arguments, view);
       bind_input(arguments);
-      queue_.launch(kernel, work_);
+      arguments.launch(queue_, work_);
     }
     if (splits_ > 1) {
       runtime::Kernel& kernel = find_kernel(queue_.device(), key_, true);
       const auto lock = queue_.lock(kernel);
       ArgumentBinder arguments(kernel);
       bind_outputs(arguments, view);
-      queue_.launch(kernel, range(problem_.outputs, 64));
+      arguments.launch(queue_, range(problem_.outputs, 64));
     }
   }
 
@@ -307,7 +307,7 @@ class Launcher {
     for (int i = 0; i < key_.input_count; ++i) {
       const int operand = iter_.noutputs() + i;
       arguments.add(problem_.length == 0 ? BufferView()
-                                         : arg_at(iter_.data_ptr(operand),
+                                         : arg_in_at(iter_.data_ptr(operand),
                                                   iter_.dtype(operand)));
       bind_dimensions(arguments, problem_.kept_strides[i]);
       bind_dimensions(arguments, problem_.reduced_strides[i]);

@@ -38,7 +38,7 @@ Tensor occurrences(const Tensor& values, int64_t bins) {
            "count_values",
            {{"DTYPE", dtype_of(counts)}, {"IS_CPU", device.is_cpu()}},
            device.is_cpu() ? range(parts, 1) : range(dense.numel(), 64),
-           arg(dense),
+           arg_in(dense),
            arg(counts),
            static_cast<uint64_t>(dense.numel()),
            static_cast<uint64_t>(part),

@@ -110,7 +110,7 @@ void launch_rows(const RowsProblem& problem,
                  variant.work_group),
            problem.rows<Index>(variant.rows_a_job),
            arg(written),
-           arg(read),
+           arg_in(read),
            arguments...);
   };
   if (problem.fits_int32()) {
@@ -147,7 +147,7 @@ void softmax_backward(const Tensor& grad_output,
                             at::maybe_wrap_dim(dim, output.dim()));
   const Variant variant = choose(problem, aten::device_of(output), true);
   launch_rows(
-      problem, variant, true, log, grad_input, grad_output, arg(output));
+      problem, variant, true, log, grad_input, grad_output, arg_in(output));
 }
 
 template <class Meta, bool kLog>

@@ -213,7 +213,7 @@ PairOfOuts mode_out(const Tensor& self,
            "mode_of_rows",
            {{"DTYPE", dtype_of(rows)}},
            range(rows.size(0), 16),
-           arg(sorted),
+           arg_in(sorted),
            arg(rank),
            static_cast<uint64_t>(rows.size(0)),
            rows.size(1));

@@ -172,7 +172,7 @@ void launch_upsample(Mode mode,
            static_cast<int32_t>(planes),
            static_cast<int32_t>(planes_of_item),
            arg(written),
-           arg(writes_large ? small : large));
+           arg_in(writes_large ? small : large));
     return;
   }
   if (goes_by_pixels(geometry, written, writes_large)) {
@@ -196,7 +196,7 @@ void launch_upsample(Mode mode,
         static_cast<int32_t>(batches),
         static_cast<int32_t>(rows_of_item),
         arg(written),
-        arg(writes_large ? small : large));
+        arg_in(writes_large ? small : large));
     return;
   }
   const NDRange work =
@@ -215,7 +215,7 @@ void launch_upsample(Mode mode,
          work,
          geometry,
          arg(written),
-         arg(writes_large ? small : large));
+         arg_in(writes_large ? small : large));
 }
 
 void resample(Mode mode,

@@ -51,8 +51,8 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
          "overlaps",
          {{"DTYPE", dtype_of(boxes)}, {"WG_SIZE", kWorkGroup}},
          range(columns, count, kWorkGroup, 1),
-         arg(boxes),
-         arg(order),
+         arg_in(boxes),
+         arg_in(order),
          arg(words),
          static_cast<int32_t>(count),
          static_cast<float>(iou_threshold));
@@ -63,7 +63,7 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
          "select_boxes",
          {{"DTYPE", dtype_of(boxes)}, {"WG_SIZE", group}},
          range(group, group),
-         arg(words),
+         arg_in(words),
          arg(removed),
          arg(kept),
          static_cast<int32_t>(count));

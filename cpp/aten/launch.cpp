@@ -76,20 +76,25 @@ bool has_memory(const at::TensorBase& tensor) {
 
 }  // namespace
 
-BufferView arg_at(const void* address, at::ScalarType type) {
+BufferView arg_in_at(const void* address, at::ScalarType type) {
   return view_of(runtime::locate(address), type);
+}
+
+BufferView arg_at(const void* address, at::ScalarType type) {
+  BufferView view = arg_in_at(address, type);
+  view.written = address;
+  return view;
+}
+
+BufferView arg_in(const at::TensorBase& tensor) {
+  return has_memory(tensor)
+             ? arg_in_at(tensor.const_data_ptr(), tensor.scalar_type())
+             : BufferView();
 }
 
 BufferView arg(const at::TensorBase& tensor) {
   return has_memory(tensor)
              ? arg_at(tensor.const_data_ptr(), tensor.scalar_type())
-             : BufferView();
-}
-
-BufferView arg_to_read(const at::TensorBase& tensor) {
-  return has_memory(tensor)
-             ? view_of(runtime::locate_to_read(tensor.const_data_ptr()),
-                       tensor.scalar_type())
              : BufferView();
 }
 

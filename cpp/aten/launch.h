@@ -30,17 +30,23 @@ at::ScalarType compute_type(at::ScalarType type);
 
 // Buffer and element offset of the tensor's first element; strides are the
 // caller's business. Throws RuntimeError when the tensor is not on an opencl
-// device. An empty or undefined tensor gives a null view.
+// device. An empty or undefined tensor gives a null view. `arg` is of a tensor
+// that the kernel writes, and that it may read; `arg_in` of one that it only
+// reads: values packed from it stay (packed_weight.h).
 BufferView arg(const at::TensorBase& tensor);
+BufferView arg_in(const at::TensorBase& tensor);
 template <class T>
 BufferView arg(const std::optional<T>& tensor) {
   return tensor.has_value() && tensor->defined() ? arg(*tensor) : BufferView();
 }
-// The same for kernels that only read the tensor: what was derived from it
-// (kept_form.h) stays.
-BufferView arg_to_read(const at::TensorBase& tensor);
-// The same as arg for an address inside a storage, as TensorIterator hands out.
+template <class T>
+BufferView arg_in(const std::optional<T>& tensor) {
+  return tensor.has_value() && tensor->defined() ? arg_in(*tensor)
+                                                 : BufferView();
+}
+// The same for an address inside a storage, as TensorIterator hands out.
 BufferView arg_at(const void* address, at::ScalarType type);
+BufferView arg_in_at(const void* address, at::ScalarType type);
 
 runtime::Device& device_of(const at::TensorBase& tensor);
 // The current stream of the tensor's device.

@@ -3,9 +3,9 @@
 #include "../aten/launch.h"
 #include "../device/stream.h"
 #include "../runtime/caching_allocator.h"
-#include "../runtime/forms.h"
 #include "../runtime/host_wait.h"
 #include "../runtime/kernel_arguments.h"
+#include "../runtime/packed_weight_cache.h"
 #include "kernel_sources.h"
 
 #include <ATen/core/Tensor.h>
@@ -113,6 +113,7 @@ void launch_raw(int device_index,
   runtime::Queue& queue = device::current_queue(device_index);
   const uint32_t alignment = queue.device().info().address_alignment;
   SubBuffers sub_buffers;
+  std::vector<const void*> written;
   const auto lock = queue.lock(*raw.kernel);
   cl_uint index = 0;
   for (const RawValue& value : values) {
@@ -126,6 +127,7 @@ void launch_raw(int device_index,
       const runtime::BufferView view = aten::arg(pair->tensor);
       aten::check_same_device(queue, view);
       runtime::bind_argument(raw.kernel->handle, index, view);
+      written.push_back(view.written);
     } else {
       const at::Tensor& tensor = std::get<PointerTo>(value).tensor;
       runtime::BufferView view = aten::arg(tensor);
@@ -147,10 +149,14 @@ void launch_raw(int device_index,
       }
       runtime::bind_bytes(
           raw.kernel->handle, index, &view.memory, sizeof(view.memory));
+      written.push_back(view.written);
     }
   }
   runtime::NDRange range{3, global, local};
   queue.launch(*raw.kernel, range);
+  for (const void* address : written) {
+    runtime::invalidate_packed(address);
+  }
   // It may run for as long as its arguments say.
   runtime::enqueued_work(queue).add(raw.kernel->name,
                                     runtime::EnqueuedWork::kUnknownSize);
@@ -165,7 +171,8 @@ std::pair<intptr_t, intptr_t> queue_handles(int device_index) {
 
 // (cl_mem, byte offset) of a tensor, for a library that may write to it.
 std::pair<intptr_t, size_t> memory_handle(const at::Tensor& tensor) {
-  runtime::never_keep_forms(tensor.storage().data(), tensor.storage().nbytes());
+  runtime::never_keep_packed(tensor.storage().data(),
+                             tensor.storage().nbytes());
   const runtime::BufferView view = aten::arg(tensor);
   return {reinterpret_cast<intptr_t>(view.memory),
           view.offset * tensor.element_size()};

@@ -6,6 +6,7 @@
 #include "../runtime/caching_allocator.h"
 #include "../runtime/device_buffer.h"
 #include "../runtime/error.h"
+#include "../runtime/packed_weight_cache.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -112,6 +113,7 @@ struct Allocator final : c10::DeviceAllocator {
       current_queue(to.device_index)
           .copy(
               from.memory, from.byte_offset, to.memory, to.byte_offset, bytes);
+      runtime::invalidate_packed(destination);
       return;
     }
     std::vector<char> host(bytes);
@@ -119,6 +121,7 @@ struct Allocator final : c10::DeviceAllocator {
         .read(from.memory, from.byte_offset, host.data(), bytes, true);
     current_queue(to.device_index)
         .write(to.memory, to.byte_offset, host.data(), bytes, true);
+    runtime::invalidate_packed(destination);
   }
 
   bool initialized() override { return runtime::device_count() > 0; }

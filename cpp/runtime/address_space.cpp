@@ -2,7 +2,7 @@
 
 #include "caching_allocator.h"
 #include "error.h"
-#include "forms.h"
+#include "packed_weight_cache.h"
 
 #include <sys/mman.h>
 
@@ -181,7 +181,7 @@ Segment* find_segment(const void* address) noexcept {
                           : space->find(reinterpret_cast<uint64_t>(address));
 }
 
-Location locate_to_read(const void* address) noexcept {
+Location locate(const void* address) noexcept {
   const Segment* segment = find_segment(address);
   if (segment == nullptr) {
     return {};
@@ -191,18 +191,13 @@ Location locate_to_read(const void* address) noexcept {
           segment->device_index};
 }
 
-Location locate(const void* address) noexcept {
-  forget_forms(address);
-  return locate_to_read(address);
-}
-
 void* adopt_external(int device_index, cl_mem memory, size_t bytes) {
   OPENCL_CHECK(api().clRetainMemObject(memory));
   Segment* segment = nullptr;
   try {
     segment = map_segment(device_index, memory, bytes);
     void* address = reinterpret_cast<void*>(segment->address);
-    never_keep_forms(address, bytes);
+    never_keep_packed(address, bytes);
     return address;
   } catch (...) {
     if (segment != nullptr) {
@@ -219,7 +214,7 @@ void release_external(void* address) {
     throw Error("opencl: release_external of an address that is not ours");
   }
   const cl_mem memory = segment->memory;
-  end_forms(address);
+  end_packed(address);
   unmap_segment(segment);
   OPENCL_CHECK(api().clReleaseMemObject(memory));
 }

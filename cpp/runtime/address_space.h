@@ -15,7 +15,7 @@ struct Segment {
   uint64_t address = 0;
   uint64_t bytes = 0;
   int device_index = -1;
-  std::atomic<int32_t> ranges_with_forms{0};  // forms.h
+  std::atomic<int32_t> ranges_with_packed{0};  // packed_weight_cache.h
 };
 
 constexpr uint64_t kAddressGranule = uint64_t{2} << 20;

@@ -2,8 +2,8 @@
 
 #include "block_pool.h"
 #include "error.h"
-#include "forms.h"
 #include "guard_bands.h"
+#include "packed_weight_cache.h"
 #include "queue.h"
 
 #include <algorithm>
@@ -57,10 +57,11 @@ CachingAllocator::~CachingAllocator() = default;
 
 namespace {
 
-// What pending launches and forms keep alive; true where there was any.
+// What pending launches and packed weights keep alive; true where there was
+// any.
 bool give_back_memory(int device_index) {
   const bool had_pending = flush_pending(device_index);
-  return forget_all_forms(device_index) || had_pending;
+  return invalidate_all_packed(device_index) || had_pending;
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ void* CachingAllocator::allocate(size_t bytes, int64_t stream_id) {
 }
 
 void CachingAllocator::free(void* address) {
-  end_forms(address);
+  end_packed(address);
   remove_guards(address);
   const std::lock_guard lock(impl_->mutex);
   impl_->pool.free(impl_->block_at(address));

@@ -84,11 +84,8 @@ struct Location {
   int device_index = -1;
 };
 // The segment behind an address; memory is null when the address is not ours.
-// What lies there may be written from now on, so its forms (forms.h) are
-// forgotten. Lock-free where there are none.
+// Whoever writes there calls invalidate_packed (packed_weight_cache.h).
 Location locate(const void* address) noexcept;
-// For commands that only read.
-Location locate_to_read(const void* address) noexcept;
 
 // A buffer that exists elsewhere (pyopencl), given an address range of its
 // own. The reference is retained until release_external.

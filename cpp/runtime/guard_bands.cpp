@@ -66,7 +66,7 @@ void read_bands(uint64_t address,
       handle_of(block.device_index, block.stream_ids.front());
   unsigned char* host = bands.data();
   for (const uint64_t band : {address - kBand, address + block.bytes}) {
-    const Location place = locate_to_read(reinterpret_cast<void*>(band));
+    const Location place = locate(reinterpret_cast<void*>(band));
     OPENCL_CHECK(api().clEnqueueReadBuffer(handle,
                                            place.memory,
                                            blocking,
@@ -86,7 +86,7 @@ void restore_band(uint64_t band, const GuardedBlock& block) {
   for (uint64_t i = 0; i < kBand; ++i) {
     content[i] = kPattern[(band + i) % kPattern.size()];
   }
-  const Location place = locate_to_read(reinterpret_cast<void*>(band));
+  const Location place = locate(reinterpret_cast<void*>(band));
   OPENCL_CHECK(api().clEnqueueWriteBuffer(
       handle_of(block.device_index, block.stream_ids.front()),
       place.memory,
@@ -217,7 +217,7 @@ void* add_guards(int device_index,
   if (!config().guard) [[likely]] {
     return reinterpret_cast<void*>(block_address);
   }
-  const Location place = locate_to_read(reinterpret_cast<void*>(block_address));
+  const Location place = locate(reinterpret_cast<void*>(block_address));
   const uint64_t size = kPattern.size();
   OPENCL_CHECK(
       api().clEnqueueFillBuffer(handle_of(device_index, stream_id),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "error.h"
+#include "packed_weight_cache.h"
 #include "queue.h"
 
 #include <type_traits>
@@ -33,6 +34,13 @@ void bind_argument(cl_kernel kernel, cl_uint& index, const T& value) {
   bind_bytes(kernel, index, &value, sizeof(T));
 }
 
+// After the launch that has the argument.
+inline void invalidate_argument(const BufferView& view) {
+  invalidate_packed(view.written);
+}
+template <class T>
+void invalidate_argument(const T&) {}
+
 template <class... Arguments>
 void launch(Queue& queue,
             Kernel& kernel,
@@ -42,6 +50,7 @@ void launch(Queue& queue,
   cl_uint index = 0;
   (bind_argument(kernel.handle, index, arguments), ...);
   queue.launch(kernel, range);
+  (invalidate_argument(arguments), ...);
 }
 
 }  // namespace torch_opencl::runtime

@@ -18,6 +18,14 @@ void KernelLaunch::add_bytes(const void* bytes, size_t size) {
   begins_[++count_] = static_cast<uint16_t>(begin + size);
 }
 
+void KernelLaunch::add_written(const void* address) {
+  if (written_count_ == kMaxWritten) {
+    throw Error(std::string(kernel_->name) + ": more than " +
+                std::to_string(kMaxWritten) + " arguments that are written");
+  }
+  written_[written_count_++] = address;
+}
+
 void KernelLaunch::enqueue(Queue& queue) const {
   const std::lock_guard lock(kernel_->mutex);
   for (cl_uint i = 0; i < count_;) {
@@ -25,6 +33,9 @@ void KernelLaunch::enqueue(Queue& queue) const {
     bind_bytes(kernel_->handle, i, bytes_.data() + begins_[i], size);
   }
   queue.launch(*kernel_, range_);
+  for (uint32_t i = 0; i < written_count_; ++i) {
+    invalidate_packed(written_[i]);
+  }
 }
 
 cl_command_queue Queue::share() {

@@ -44,12 +44,17 @@ class KernelLaunch {
   // OpenCL 1.2 guarantees 1024 bytes of parameters.
   static constexpr uint32_t kMaxBytes = 1024;
   static constexpr uint32_t kMaxArguments = 64;
+  static constexpr uint32_t kMaxWritten = 16;
 
   void add_bytes(const void* bytes, size_t size);
+  void add_written(const void* address);
   void add(const BufferView& view) {
     const cl_ulong offset = view.offset;
     add_bytes(&view.memory, sizeof(cl_mem));
     add_bytes(&offset, sizeof(offset));
+    if (view.written != nullptr) {
+      add_written(view.written);
+    }
   }
   template <class T>
   void add(const Patchable<T>& argument) {
@@ -67,6 +72,8 @@ class KernelLaunch {
   Kernel* kernel_;
   NDRange range_;
   uint32_t count_ = 0;
+  uint32_t written_count_ = 0;
+  std::array<const void*, kMaxWritten> written_{};
   std::array<uint16_t, kMaxArguments + 1> begins_{};
   std::array<std::byte, kMaxBytes> bytes_;
 };

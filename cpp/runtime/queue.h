@@ -23,6 +23,8 @@ struct BufferView {
   cl_mem memory = nullptr;
   uint64_t offset = 0;  // elements of the tensor's dtype
   int device_index = -1;
+  // Its address, where the kernel writes there; null where it only reads.
+  const void* written = nullptr;
 };
 
 // Calls in which the host waited for a device, since the start of the process.

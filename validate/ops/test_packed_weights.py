@@ -37,7 +37,7 @@ def _allocated(device):
 
 
 def _layer(device, solver="winograd", shape=(18, 17, 3, 3), layout=None):
-    """Weight and image, after enough calls that the weight's form is kept."""
+    """Weight and image, after enough calls that the packed weight is kept."""
     torch.backends.opencl.solver = solver
     layout = layout or torch.contiguous_format
     weight = torch.randn(shape).to(memory_format=layout).to(device)
@@ -57,7 +57,7 @@ def _check(image, weight):
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("solver, shape", SOLVERS)
-def test_a_form_is_kept_and_right(device, solver, shape, layout):
+def test_a_packed_weight_is_kept_and_right(device, solver, shape, layout):
     weight, image, kept = _layer(device, solver, shape, layout)
     assert kept > 0
     for images in (image, image[:1], torch.randn_like(image)):
@@ -107,7 +107,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_write_forgets(device, write):
+def test_a_write_invalidates(device, write):
     weight, image, kept = _layer(device)
     assert kept > 0
     old = F.conv2d(image, weight)
@@ -128,7 +128,7 @@ def test_pyopencl_writes_unseen(device):
         _check(image, weight)
 
 
-def test_forms_of_one_storage_are_told_apart(device):
+def test_views_of_one_storage_are_told_apart(device):
     torch.backends.opencl.solver = "winograd"
     weights = torch.randn(2, 18, 18, 3, 3, device=device)
     image = torch.randn(1, 18, 9, 8, device=device)
@@ -139,7 +139,7 @@ def test_forms_of_one_storage_are_told_apart(device):
         assert torch.equal(result, F.conv2d(image, view.clone()))
 
 
-def test_gradients_keep_their_own_form(device):
+def test_gradients_keep_their_own(device):
     weight, image, _ = _layer(device)
     image.requires_grad_()
     output = F.conv2d(image, weight)
@@ -169,7 +169,7 @@ def test_streams_have_their_own(device):
     assert torch.equal(result, expected)
 
 
-def test_forms_go_with_the_weight(device):
+def test_packed_weights_go_with_the_weight(device):
     before = _allocated(device)
     weight, image, kept = _layer(device)
     assert kept > 0
@@ -177,15 +177,15 @@ def test_forms_go_with_the_weight(device):
     assert _allocated(device) == before
 
 
-def test_forms_are_released_on_request_and_when_memory_is_short(device):
+def test_packed_weights_are_released_on_request_and_when_memory_is_short(device):
     weight, image, kept = _layer(device)
-    with_form = _allocated(device)
+    with_packed = _allocated(device)
     torch.opencl.empty_cache()
-    assert _allocated(device) == with_form - kept
+    assert _allocated(device) == with_packed - kept
 
     for _ in range(3):
         F.conv2d(image, weight)
-    assert _allocated(device) == with_form
+    assert _allocated(device) == with_packed
     total = torch.opencl.get_device_properties(device).total_memory
     try:
         torch.opencl.set_per_process_memory_fraction((8 << 20) / total, device)
@@ -193,5 +193,33 @@ def test_forms_are_released_on_request_and_when_memory_is_short(device):
             torch.empty(64 << 20, device=device)
     finally:
         torch.opencl.set_per_process_memory_fraction(1.0, device)
-    assert _allocated(device) == with_form - kept
+    assert _allocated(device) == with_packed - kept
     _check(image, weight)
+
+
+READS = {
+    "pointwise": lambda w: w + 1,
+    "reduction": lambda w: w.sum(1),
+    "index": lambda w: w[torch.tensor([1, 3], device=w.device)],
+    "copy": lambda w: w.clone(),
+    "transposed copy": lambda w: w.transpose(0, 1).contiguous(),
+    "cast": lambda w: w.double(),
+    "to the host": lambda w: w.cpu(),
+    "convolution": lambda w: F.conv2d(w.new_ones(1, 17, 5, 5), w),
+    "softmax": lambda w: w.softmax(1),
+    "product": lambda w: w.flatten(1) @ w.flatten(1).mT,
+    "address": lambda w: w.data_ptr(),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_read_keeps(device, read):
+    weight, image, kept = _layer(device)
+    assert kept > 0
+    READS[read](weight)
+    gc.collect()
+    held = _allocated(device)
+    F.conv2d(image, weight)  # packs again, and keeps nothing, after a write
+    weight.mul_(1)
+    torch.opencl.synchronize(device)
+    assert _allocated(device) == held - kept

@@ -1,4 +1,4 @@
-#include "forms.h"
+#include "packed_weight_cache.h"
 
 #include "address_space.h"
 
@@ -10,16 +10,19 @@ namespace torch_opencl::runtime {
 
 namespace {
 
-// An allocation.
+// An allocation, between two writes to it.
 struct Range {
   uint64_t bytes = 0;
   Segment* segment = nullptr;
+  uint64_t generation = 0;
   bool may_keep = true;
-  std::map<FormKey, std::shared_ptr<void>> forms;  // null after the first use
+  std::map<PackedKey, std::shared_ptr<void>>
+      packed;  // null after the first use
 };
 using Ranges = std::map<uint64_t, Range>;  // by address
 
 std::mutex mutex;
+uint64_t last_generation = 0;  // under the mutex
 
 // Never destroyed: tensors may be freed after static destructors have run.
 Ranges& ranges() {
@@ -34,28 +37,31 @@ uint64_t number_of(const void* address) {
 bool has_ranges_near(const void* address) {
   const Segment* segment = find_segment(address);
   return segment != nullptr &&
-         segment->ranges_with_forms.load(std::memory_order_relaxed) > 0;
+         segment->ranges_with_packed.load(std::memory_order_relaxed) > 0;
 }
 
 Range& range_at(const void* begin, uint64_t bytes, Segment* segment) {
-  const auto [position, is_new] =
-      ranges().try_emplace(number_of(begin), Range{bytes, segment, true, {}});
+  const auto [position, is_new] = ranges().try_emplace(number_of(begin));
   if (is_new) {
-    segment->ranges_with_forms.fetch_add(1, std::memory_order_relaxed);
+    position->second.bytes = bytes;
+    position->second.segment = segment;
+    position->second.generation = ++last_generation;
+    segment->ranges_with_packed.fetch_add(1, std::memory_order_relaxed);
   }
   return position->second;
 }
 
-// Forms are destroyed, which frees memory, after the lock is given back.
-Range take(Ranges::iterator position) {
-  position->second.segment->ranges_with_forms.fetch_sub(
+// What is packed is destroyed, which frees memory, after the lock is given
+// back: the node goes to the caller.
+Ranges::node_type take(Ranges::iterator position) {
+  position->second.segment->ranges_with_packed.fetch_sub(
       1, std::memory_order_relaxed);
-  return std::move(ranges().extract(position).mapped());
+  return ranges().extract(position);
 }
 
 }  // namespace
 
-FormUse use_form(const void* begin, uint64_t bytes, const FormKey& key) {
+PackedUse find_packed(const void* begin, uint64_t bytes, const PackedKey& key) {
   Segment* segment = find_segment(begin);
   if (segment == nullptr) {
     return {};
@@ -65,29 +71,30 @@ FormUse use_form(const void* begin, uint64_t bytes, const FormKey& key) {
   if (!range.may_keep) {
     return {};
   }
-  const auto [form, is_new] = range.forms.try_emplace(key);
-  return {form->second, !is_new};
+  const auto [packed, is_new] = range.packed.try_emplace(key);
+  return {packed->second, !is_new, range.generation};
 }
 
-void keep_form(const void* begin,
-               const FormKey& key,
-               std::shared_ptr<void> form) {
+void keep_packed(const void* begin,
+                 const PackedKey& key,
+                 uint64_t generation,
+                 std::shared_ptr<void> packed) {
   const std::lock_guard lock(mutex);
   const auto range = ranges().find(number_of(begin));
-  if (range == ranges().end()) {
+  if (range == ranges().end() || range->second.generation != generation) {
     return;
   }
-  const auto used = range->second.forms.find(key);
-  if (used != range->second.forms.end()) {
-    used->second.swap(form);
+  const auto used = range->second.packed.find(key);
+  if (used != range->second.packed.end()) {
+    used->second.swap(packed);
   }
 }
 
-void forget_forms(const void* address) noexcept {
-  if (!has_ranges_near(address)) {
+void invalidate_packed(const void* address) noexcept {
+  if (address == nullptr || !has_ranges_near(address)) {
     return;
   }
-  Range forgotten;
+  Ranges::node_type invalid;
   const std::lock_guard lock(mutex);
   auto after = ranges().upper_bound(number_of(address));
   if (after == ranges().begin()) {
@@ -96,13 +103,13 @@ void forget_forms(const void* address) noexcept {
   const auto range = std::prev(after);
   if (range->second.may_keep &&
       number_of(address) - range->first < range->second.bytes) {
-    forgotten = take(range);
+    invalid = take(range);
   }
 }
 
-bool forget_all_forms(int device_index) noexcept {
-  std::vector<Range> forgotten;
-  bool has_forms = false;
+bool invalidate_all_packed(int device_index) {
+  std::vector<Ranges::node_type> invalid;
+  bool has_packed = false;
   const std::lock_guard lock(mutex);
   for (auto next = ranges().begin(); next != ranges().end();) {
     const auto range = next++;
@@ -110,31 +117,31 @@ bool forget_all_forms(int device_index) noexcept {
         !range->second.may_keep) {
       continue;
     }
-    for (const auto& [key, form] : range->second.forms) {
-      has_forms |= form != nullptr;
+    for (const auto& [key, packed] : range->second.packed) {
+      has_packed |= packed != nullptr;
     }
-    forgotten.push_back(take(range));
+    invalid.push_back(take(range));
   }
-  return has_forms;
+  return has_packed;
 }
 
-void never_keep_forms(const void* begin, uint64_t bytes) {
+void never_keep_packed(const void* begin, uint64_t bytes) {
   Segment* segment = find_segment(begin);
   if (segment == nullptr) {
     return;
   }
-  std::map<FormKey, std::shared_ptr<void>> forgotten;
+  std::map<PackedKey, std::shared_ptr<void>> invalid;
   const std::lock_guard lock(mutex);
   Range& range = range_at(begin, bytes, segment);
   range.may_keep = false;
-  range.forms.swap(forgotten);
+  range.packed.swap(invalid);
 }
 
-void end_forms(const void* begin) noexcept {
+void end_packed(const void* begin) noexcept {
   if (!has_ranges_near(begin)) {
     return;
   }
-  Range ended;
+  Ranges::node_type ended;
   const std::lock_guard lock(mutex);
   const auto range = ranges().find(number_of(begin));
   if (range != ranges().end()) {

@@ -1,0 +1,35 @@
+#include "packed_weight.h"
+
+#include "../device/stream.h"
+
+namespace torch_opencl::aten {
+
+at::Tensor packed_weight(const at::Tensor& weight,
+                         const KernelSource& packer,
+                         std::initializer_list<int64_t> variant,
+                         const std::function<at::Tensor()>& pack) {
+  // What is pending may write to the weight.
+  queue_of(weight).flush_pending();
+  // It is used on the stream that packs it, so nobody has to wait for it.
+  runtime::PackedKey key{device::current_stream_id(weight.device().index()),
+                         reinterpret_cast<intptr_t>(&packer),
+                         static_cast<int64_t>(weight.scalar_type()),
+                         weight.storage_offset()};
+  key.insert(key.end(), variant.begin(), variant.end());
+  key.insert(key.end(), weight.sizes().begin(), weight.sizes().end());
+  key.insert(key.end(), weight.strides().begin(), weight.strides().end());
+  const void* begin = weight.storage().data();
+  const runtime::PackedUse use =
+      runtime::find_packed(begin, weight.storage().nbytes(), key);
+  if (use.packed != nullptr) {
+    return *std::static_pointer_cast<at::Tensor>(use.packed);
+  }
+  at::Tensor packed = pack();
+  if (use.is_repeated) {
+    runtime::keep_packed(
+        begin, key, use.generation, std::make_shared<at::Tensor>(packed));
+  }
+  return packed;
+}
+
+}  // namespace torch_opencl::aten
