@@ -2,6 +2,7 @@
 // cdist.
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
@@ -93,6 +94,7 @@ struct linalg_cross_out : at::meta::structured_linalg_cross {
             const Tensor& other,
             int64_t dim,
             const Tensor& out) {
+    check_implemented(out.scalar_type() != at::kBool, "cross", at::kBool);
     const Tensor a = self.expand(out.sizes());
     const Tensor b = other.expand(out.sizes());
     const Tensor result = out.is_same(self) || out.is_same(other)
@@ -142,6 +144,11 @@ Tensor cdist_forward(const Tensor& x1,
                      const Tensor& x2,
                      double p,
                      std::optional<int64_t>) {
+  TORCH_CHECK(x1.scalar_type() == x2.scalar_type(),
+              "expected scalar type ",
+              x1.scalar_type(),
+              " but found ",
+              x2.scalar_type());
   return at::linalg_vector_norm(differences(x1, x2), p, at::IntArrayRef{-1});
 }
 

@@ -1,5 +1,6 @@
 // log_sigmoid. Its buffer stays empty: it serves ATen's CPU kernels alone.
 #include "../../cpp/aten/launch.h"
+#include "../common/dtype_check.h"
 #include "pointwise.h"
 
 #include <ATen/core/Tensor.h>
@@ -29,6 +30,7 @@ constexpr PointwiseOp kLogSigmoidBackward{
 std::tuple<Tensor&, Tensor&> log_sigmoid_forward_output(const Tensor& self,
                                                         Tensor& output,
                                                         Tensor& buffer) {
+  check_floating("log_sigmoid_cpu", self);
   auto iter = at::TensorIteratorConfig()
                   .add_output(output)
                   .add_const_input(self)
@@ -48,6 +50,7 @@ Tensor& log_sigmoid_backward_grad_input(const Tensor& grad_output,
                                         const Tensor& self,
                                         const Tensor& /*buffer*/,
                                         Tensor& grad_input) {
+  check_floating("log_sigmoid_backward_cpu", self);
   auto iter = at::TensorIteratorConfig()
                   .add_output(grad_input)
                   .add_const_input(self)

@@ -57,6 +57,9 @@ Tensor native_dropout_backward(const Tensor& grad_output,
   TORCH_CHECK(mask.scalar_type() == at::kBool,
               "Mask should be Bool Scalar Type",
               mask.scalar_type());
+  if (!grad_output.is_floating_point()) {
+    return grad_output.mul(mask.to(grad_output.scalar_type()).mul(scale));
+  }
   return apply_mask(grad_output, mask, scale);
 }
 

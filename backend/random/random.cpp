@@ -3,6 +3,7 @@
 // like also on the last bits of the driver's logarithm.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/device/generator.h"
+#include "../common/dtype_check.h"
 #include "../common/kernel_text.h"
 #include "kernel_sources.h"
 
@@ -114,12 +115,28 @@ void fill_real(const Tensor& self,
        scalar_argument(second, real));
 }
 
+// Numbers that kernels draw: any but complex and 8-bit floating-point ones.
+void check_drawable(const char* name, const Tensor& self) {
+  const at::ScalarType type = self.scalar_type();
+  check_implemented(
+      !at::isComplexType(type) && !at::isFloat8Type(type), name, type);
+}
+
 void fill_integers(const Tensor& self,
                    const MaybeGenerator& generator,
                    uint64_t range,
                    int64_t base) {
+  check_drawable("random_kernel_cpu", self);
   const bool is_wide = range == 0 || range > (uint64_t(1) << 32);
   fill(self, generator, "random_integer", is_wide, 24, range, base);
+}
+
+void check_continuous(const char* distribution, at::ScalarType type) {
+  TORCH_CHECK(at::isFloatingType(type),
+              distribution,
+              " distribution is a continuous probability distribution. dtype "
+              "must be a floating point but you specified ",
+              type);
 }
 
 // ATen's templates name a kernel by a class of the generator type.
@@ -145,6 +162,7 @@ struct NormalKernel {
                   double mean,
                   double deviation,
                   const MaybeGenerator& generator) {
+    check_floating("normal_kernel_cpu", self);
     fill_real(self, generator, "random_normal", mean, deviation);
   }
 };
@@ -156,6 +174,7 @@ struct LogNormalKernel {
                   double deviation,
                   const MaybeGenerator& generator) {
     Tensor self = iter.tensor(0);
+    check_floating("log_normal_cpu", self);
     fill_real(self, generator, "random_normal", mean, deviation);
     self.exp_();
   }
@@ -166,6 +185,7 @@ struct ExponentialKernel {
   void operator()(at::TensorIterator& iter,
                   double rate,
                   const MaybeGenerator& generator) {
+    check_continuous("Exponential", iter.dtype());
     fill_real(iter.tensor(0), generator, "random_exponential", rate, 0);
   }
 };
@@ -176,6 +196,7 @@ struct CauchyKernel {
                   double median,
                   double sigma,
                   const MaybeGenerator& generator) {
+    check_continuous("Cauchy", iter.dtype());
     fill_real(iter.tensor(0), generator, "random_cauchy", median, sigma);
   }
 };
@@ -185,6 +206,7 @@ struct GeometricKernel {
   void operator()(at::TensorIterator& iter,
                   double p,
                   const MaybeGenerator& generator) {
+    check_number("geometric_cpu", iter.tensor(0));
     fill_real(iter.tensor(0), generator, "random_geometric", p, 0);
   }
 };
@@ -192,6 +214,7 @@ struct GeometricKernel {
 template <class>
 struct BernoulliScalarKernel {
   void operator()(Tensor& self, double p, const MaybeGenerator& generator) {
+    check_drawable("bernoulli_scalar_cpu_", self);
     fill_real(self, generator, "random_bernoulli", p, 0);
   }
 };
@@ -201,6 +224,7 @@ struct BernoulliTensorKernel {
   void operator()(Tensor& self,
                   const Tensor& p,
                   const MaybeGenerator& generator) {
+    check_drawable("bernoulli_tensor_cpu_self_", self);
     const Tensor draws = at::empty(
         self.sizes(),
         self.options().dtype(p.scalar_type() == at::kDouble ? at::kDouble

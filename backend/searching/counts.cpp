@@ -1,5 +1,6 @@
 // bincount, histc and count_nonzero.
 #include "../../cpp/aten/launch.h"
+#include "../common/dtype_check.h"
 #include "kernel_sources.h"
 
 #include <ATen/native/Resize.h>
@@ -51,8 +52,11 @@ Tensor bincount(const Tensor& self,
                 const OptionalTensor& weights,
                 int64_t minlength) {
   TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
-  TORCH_CHECK(at::isIntegralType(self.scalar_type(), /*includeBool=*/false) &&
-                  self.dim() == 1,
+  check_implemented(
+      at::isIntegralType(self.scalar_type(), /*includeBool=*/false),
+      "bincount_cpu",
+      self.scalar_type());
+  TORCH_CHECK(self.dim() == 1,
               "bincount only supports 1-d non-negative integral inputs.");
   const bool has_weights = weights.has_value() && weights->defined();
   const at::TensorOptions integers = self.options().dtype(at::kLong);
@@ -79,21 +83,23 @@ Tensor& histc_out(const Tensor& self,
                   const Scalar& min,
                   const Scalar& max,
                   Tensor& out) {
-  TORCH_CHECK(self.scalar_type() != at::kHalf, "HalfTensor is not supported");
-  TORCH_CHECK(at::isFloatingType(self.scalar_type()),
-              "\"histogram_cpu\" not implemented for '",
-              self.scalar_type(),
-              "'");
+  check_number("histogram_cpu", self);
   TORCH_CHECK(bins > 0, "bins must be > 0");
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "torch.histogram: input tensor and hist tensor should have the "
               "same dtype, but got input ",
-              self.scalar_type(),
+              self.dtype(),
               " and hist ",
-              out.scalar_type());
+              out.dtype());
   at::native::resize_output(out, {bins});
   double low = min.toDouble();
   double high = max.toDouble();
+  // Integers are sorted into bins by integers, as on CUDA.
+  const bool is_integral = !self.is_floating_point();
+  if (is_integral) {
+    low = std::trunc(low);
+    high = std::trunc(high);
+  }
   if (low == high && self.numel() > 0) {
     low = self.min().item<double>();
     high = self.max().item<double>();
@@ -109,12 +115,17 @@ Tensor& histc_out(const Tensor& self,
               high,
               "] is not finite");
   TORCH_CHECK(low < high, "max must be larger than min");
-  const Tensor flat = self.reshape({-1});
+  const Tensor flat = self.reshape({-1}).to(
+      is_integral ? at::kLong : compute_type(self.scalar_type()));
   const Tensor inside = at::logical_and(flat.ge(low), flat.le(high));
-  const Tensor place = flat.sub(low).mul_(bins).div_(high - low);
+  const Tensor place =
+      is_integral ? flat.sub(static_cast<int64_t>(low))
+                        .mul_(bins)
+                        .div_(static_cast<int64_t>(high - low), "floor")
+                  : flat.sub(low).mul_(bins).div_(high - low).floor_();
   // What is outside, and NaN, counts in a bin that nobody sees.
   const Tensor bin =
-      at::where(inside, place.floor().clamp_max_(bins - 1), bins).to(at::kLong);
+      at::where(inside, place.clamp_max(bins - 1), bins).to(at::kLong);
   return out.copy_(occurrences(bin, bins));
 }
 

@@ -1,6 +1,7 @@
 // searchsorted, bucketize and isin.
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
 #include "../sorting/sort.h"
 #include "kernel_sources.h"
 
@@ -34,6 +35,8 @@ Tensor& searchsorted_out(const Tensor& sorted_sequence,
   const Tensor order = sorter.value_or(Tensor());
   at::native::searchsorted_pre_check(
       sorted_sequence, self, out, out_int32, right, side, order);
+  check_number("searchsorted_out_cpu", self);
+  check_number("searchsorted_out_cpu", sorted_sequence);
   at::native::resize_output(out, self.sizes());
   if (self.numel() == 0) {
     return out;

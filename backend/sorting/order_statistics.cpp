@@ -5,6 +5,7 @@
 
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
 #include "kernel_sources.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -139,6 +140,7 @@ PairOfOuts kthvalue_out(const Tensor& self,
   TORCH_CHECK(k > 0 && k <= (self.dim() > 0 ? self.size(dim) : 1),
               "kthvalue(): selected number k out of range for dimension ",
               dim);
+  check_number("kthvalue_cpu", self);
   at::assert_no_overlap(self, values);
   select(
       "kthvalue", self, dim, keepdim, values, indices, [&](const Tensor& rows) {
@@ -156,6 +158,7 @@ PairOfOuts median_dim_out(const char* name,
                           Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::zero_numel_check_dims(self, dim, name);
+  check_number("median_out", self);
   select(
       "median", self, dim, keepdim, values, indices, [&](const Tensor& rows) {
         return median_column(rows, ignores_nan);
@@ -181,6 +184,7 @@ PairOfOuts nanmedian_out(const Tensor& self,
 }
 
 Tensor median_of_all(const Tensor& self, bool ignores_nan) {
+  check_number("median_cpu", self);
   if (self.numel() == 0) {
     return at::full(
         {}, std::numeric_limits<float>::quiet_NaN(), self.options());
@@ -204,6 +208,7 @@ PairOfOuts mode_out(const Tensor& self,
                     Tensor& indices) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::zero_numel_check_dims(self, dim, "mode()");
+  check_sortable("mode_cpu", self);
   select("mode", self, dim, keepdim, values, indices, [](const Tensor& rows) {
     const Tensor order = sorted_order(rows, false, rows.size(1));
     const Tensor sorted = rows.gather(1, order);

@@ -3,6 +3,7 @@
 
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
 #include "kernel_sources.h"
 
 #include <ATen/WrapDimUtils.h>
@@ -40,6 +41,12 @@ void check_columns(const Tensor& rows) {
       fits_int32(rows.size(1)),
       "sort: 2^31 elements and more along the sorted dimension of an opencl "
       "tensor");
+}
+
+void check_sortable(const char* op, const Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  check_implemented(
+      !at::isComplexType(type) && !at::isFloat8Type(type), op, type);
 }
 
 Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {

@@ -8,6 +8,10 @@ namespace torch_opencl::ops {
 // Refuses (rows, columns) with columns that kernels cannot number.
 void check_columns(const at::Tensor& rows);
 
+// Raises NotImplementedError under the name `op` for dtypes that have no order,
+// or no kernels.
+void check_sortable(const char* op, const at::Tensor& tensor);
+
 // The first `kept` of the int64 column indices that put each row of a
 // contiguous (rows, columns) tensor in order; equal elements keep theirs. NaN
 // counts as the greatest value. The result is contiguous.

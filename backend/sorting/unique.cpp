@@ -64,6 +64,7 @@ Unique unique2(const Tensor& self,
                bool,
                bool return_inverse,
                bool return_counts) {
+  check_sortable("unique", self);
   const Tensor row = self.reshape({1, -1}).contiguous();  // copy: one row
   const Tensor order = sorted_order(row, false, row.size(1));
   const Tensor sorted = row.gather(1, order).reshape({-1});
@@ -117,6 +118,7 @@ Unique unique_dim(const Tensor& self,
                   bool return_counts) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   check_sizes(self, dim);
+  check_sortable("unique_dim", self);
   const Tensor rows = self.movedim(dim, 0);
   const int64_t count = rows.size(0);
   Tensor order = at::arange(count, self.options().dtype(at::kLong));
@@ -139,6 +141,7 @@ Unique unique_dim_consecutive(const Tensor& self,
                               bool return_counts) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   check_sizes(self, dim);
+  check_sortable("unique_dim", self);
   return unique_rows(
       self.movedim(dim, 0), Tensor(), dim, return_inverse, return_counts);
 }
@@ -150,6 +153,7 @@ Unique unique_consecutive(const Tensor& self,
   if (dim.has_value()) {
     return unique_dim_consecutive(self, *dim, return_inverse, return_counts);
   }
+  check_sortable("unique", self);
   const Tensor flat = self.reshape({-1});
   auto [values, inverse, counts] =
       collapse(flat, starts_of(flat), Tensor(), return_inverse, return_counts);

@@ -1,0 +1,57 @@
+"""histc of integers, which the CPU refuses and CUDA takes: mixtures of experts count
+tokens by it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from against_cpu import FLOATS
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def by_hand(values: list[int], bins: int, low: int, high: int) -> list[int]:
+    counts = [0] * bins
+    for value in values:
+        if low <= value <= high:
+            counts[min((value - low) * bins // (high - low), bins - 1)] += 1
+    return counts
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize(
+    "bins, low, high", [(8, 0, 7), (8, 0, 8), (3, 2, 100), (100, 0, 9), (1, 5, 6)]
+)
+def test_integers(device, dtype, bins, low, high):
+    values = torch.randint(0, 100, (1000,)).clamp_max(17 if bins < 50 else 99)
+    expected = torch.tensor(by_hand(values.tolist(), bins, low, high)).to(dtype)
+    result = torch.histc(values.to(device, dtype), bins, low, high)
+    assert result.dtype == dtype
+    assert torch.equal(result.cpu(), expected)
+
+
+def test_range_of_the_integers_themselves(device):
+    values = torch.tensor([-3, 4, 4, 0, 11], dtype=torch.int32)
+    result = torch.histc(values.to(device), 7)
+    assert result.tolist() == by_hand(values.tolist(), 7, -3, 11)
+    equal = torch.full((5,), 4, dtype=torch.int64, device=device)
+    assert torch.histc(equal, 4).tolist() == by_hand([4] * 5, 4, 3, 5)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_floats(device, dtype):
+    values = (torch.rand(200) * 8).to(dtype)
+    for bins, low, high in ((10, 0, 0), (7, 1, 6), (4, 0, 8)):
+        expected = torch.histc(values, bins, low, high)
+        result = torch.histc(values.to(device), bins, low, high)
+        assert result.dtype == expected.dtype
+        # An element at an edge, a rounding this way or that.
+        assert (result.cpu() - expected).abs().sum() <= 6
+
+
+def test_out_of_another_dtype(device):
+    with pytest.raises(RuntimeError, match="got input int and hist float"):
+        torch.histc(
+            torch.ones(3, dtype=torch.int32, device=device),
+            out=torch.empty(0, device=device),
+        )

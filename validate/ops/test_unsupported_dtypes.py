@@ -1,0 +1,83 @@
+"""What an op does not take is refused in torch's words before a kernel is built."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conformance import dtypes
+from conformance.cases import op_name
+from torch.testing._internal.common_methods_invocations import op_db
+
+_OPS = {op_name(op): op for op in op_db if not op.name.startswith("jiterator")}
+
+_CALLS = {
+    "kthvalue": lambda x: x.kthvalue(1),
+    "median": lambda x: x.median(),
+    "median of rows": lambda x: x.median(0),
+    "nanmedian": lambda x: x.nanmedian(),
+    "mode": lambda x: x.mode(),
+    "unique": lambda x: x.unique(),
+    "unique rows": lambda x: x[:, None].unique(dim=0),
+    "unique_consecutive": lambda x: x.unique_consecutive(),
+    "unique_consecutive rows": lambda x: x[:, None].unique_consecutive(dim=0),
+    "searchsorted": lambda x: torch.searchsorted(x, x),
+    "bucketize": lambda x: torch.bucketize(x, x),
+    "logsigmoid": F.logsigmoid,
+    "logsigmoid backward": lambda x: torch.ops.aten.log_sigmoid_backward(x, x, x),
+    "bincount": torch.bincount,
+    "log_normal_": lambda x: x.log_normal_(),
+    "geometric_": lambda x: x.geometric_(0.5),
+    "exponential_": lambda x: x.exponential_(),
+    "bernoulli_": lambda x: x.bernoulli_(0.5),
+    "random_": lambda x: x.random_(),
+}
+_COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
+
+
+@pytest.mark.parametrize("dtype", _COMPLEX)
+@pytest.mark.parametrize("name", _CALLS)
+def test_complex_numbers_are_refused_as_on_the_cpu(device, name, dtype):
+    with pytest.raises(Exception) as expected:
+        _CALLS[name](torch.ones(4, dtype=dtype))
+    with pytest.raises(expected.type) as raised:
+        _CALLS[name](torch.ones(4, dtype=dtype, device=device))
+    assert str(raised.value).split("\n")[0] == str(expected.value).split("\n")[0]
+
+
+@pytest.mark.parametrize("name", ["normal_", "log_normal_", "exponential_", "cauchy_"])
+def test_integers_have_no_continuous_distribution(device, name):
+    x = torch.zeros(4, dtype=torch.int32)
+    with pytest.raises((NotImplementedError, RuntimeError)) as expected:
+        getattr(x, name)()
+    with pytest.raises(expected.type):
+        getattr(x.to(device), name)()
+
+
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("name", _OPS)
+def test_every_dtype(device, name):
+    for dtype in dtypes.DTYPES:
+        dtypes.check(_OPS[name], dtype, device, seed=0)
+
+
+@pytest.mark.parametrize("first", [torch.float32, torch.float64])
+def test_cdist_of_two_dtypes(device, first):
+    second = torch.float64 if first == torch.float32 else torch.float32
+    x, y = torch.ones(3, 2, dtype=first), torch.ones(4, 2, dtype=second)
+    for p in (0.0, 1.0, 2.0, 3.0):
+        with pytest.raises(RuntimeError) as expected:
+            torch.cdist(x, y, p)
+        with pytest.raises(RuntimeError) as raised:
+            torch.cdist(x.to(device), y.to(device), p)
+        assert str(raised.value).split("\n")[0] == str(expected.value).split("\n")[0]
+
+
+def test_native_dropout_backward_of_integers(device):
+    grad = torch.arange(8, dtype=torch.uint8)
+    mask = torch.arange(8) % 3 == 0
+    expected = torch.ops.aten.native_dropout_backward(grad, mask, 1.5)
+    result = torch.ops.aten.native_dropout_backward(
+        grad.to(device), mask.to(device), 1.5
+    )
+    torch.testing.assert_close(result.cpu(), expected)
