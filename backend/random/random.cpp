@@ -244,7 +244,7 @@ struct RandomKernel {
     } else {
       AT_DISPATCH_V2(
           self.scalar_type(),
-          "random_",
+          "random_kernel_cpu",
           AT_WRAP([&] {
             range =
                 static_cast<uint64_t>(std::numeric_limits<scalar_t>::max()) + 1;
