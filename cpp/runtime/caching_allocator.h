@@ -48,7 +48,7 @@ class CachingAllocator {
 
   // An address for `bytes` (> 0) usable on `stream_id` at once. A cached block
   // of the same stream is reused without waiting. Before giving up, waits for
-  // pending frees, flushes the cache, forgets all forms (forms.h) and tries
+  // pending frees, flushes the cache, drops packed weights and tries
   // again; then throws OutOfMemoryError naming requested, allocated, cached,
   // the limit and CL_DEVICE_MAX_MEM_ALLOC_SIZE.
   void* allocate(size_t bytes, int64_t stream_id);
