@@ -7,6 +7,7 @@
 #include "../device/fork.h"
 #include "../device/guard.h"
 #include "../device/hooks.h"
+#include "../device/host_allocator.h"
 #include "../device/stream.h"
 #include "../runtime/caching_allocator.h"
 #include "../runtime/config.h"
@@ -131,6 +132,27 @@ py::dict memory_stats(int device_index) {
   result["num_ooms"] = statistics.out_of_memory;
   result["num_device_alloc"] = statistics.all.segment.allocated;
   result["num_device_free"] = statistics.all.segment.freed;
+  return result;
+}
+
+py::dict host_memory_stats() {
+  const auto statistics = device::host_allocator()->get_stats();
+  py::dict result;
+  const auto add = [&](const char* name,
+                       const c10::CachingAllocator::Stat& stat) {
+    py::dict metrics;
+    metrics["current"] = stat.current;
+    metrics["peak"] = stat.peak;
+    metrics["allocated"] = stat.allocated;
+    metrics["freed"] = stat.freed;
+    result[name] = metrics;
+  };
+  add("allocations", statistics.allocations);
+  add("allocated_bytes", statistics.allocated_bytes);
+  add("active_requests", statistics.active_requests);
+  add("active_bytes", statistics.active_bytes);
+  result["num_host_alloc"] = statistics.num_host_alloc;
+  result["num_host_free"] = statistics.num_host_free;
   return result;
 }
 
@@ -299,6 +321,13 @@ void bind_memory(py::module_& m) {
   m.def("_set_memory_fraction",
         wrap_pybind_function([](double fraction, int device_index) {
           runtime::allocator(device_index).set_memory_fraction(fraction);
+        }));
+  m.def("_host_memory_stats", wrap_pybind_function(&host_memory_stats));
+  m.def("_reset_peak_host_memory_stats", wrap_pybind_function([] {
+          device::host_allocator()->reset_peak_stats();
+        }));
+  m.def("_reset_accumulated_host_memory_stats", wrap_pybind_function([] {
+          device::host_allocator()->reset_accumulated_stats();
         }));
   m.def("_memory_limit", wrap_pybind_function([](int device_index) {
           return runtime::allocator(device_index).limit();

@@ -9,7 +9,7 @@ is then False.
 from __future__ import annotations
 
 from .. import _C
-from . import amp, memory, profiler, random, streams
+from . import _utils, amp, memory, profiler, random, streams  # noqa: F401
 from ._lazy import (  # noqa: F401  (torch calls the private ones)
     _is_in_bad_fork,
     _lazy_call,
@@ -18,9 +18,14 @@ from ._lazy import (  # noqa: F401  (torch calls the private ones)
     is_available,
     is_initialized,
 )
-from .amp import get_amp_supported_dtype, is_bf16_supported
+from .amp import (
+    get_amp_supported_dtype,
+    is_bf16_supported,
+    is_tf32_supported,
+)
 from .devices import (
     DeviceProperties,
+    can_device_access_peer,
     current_device,
     device,
     device_count,
@@ -32,8 +37,12 @@ from .devices import (
     synchronize,
 )
 from .memory import (
+    device_memory_used,
     empty_cache,
+    get_allocator_backend,
     get_per_process_memory_fraction,
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -43,12 +52,15 @@ from .memory import (
     memory_stats,
     memory_stats_as_nested_dict,
     memory_summary,
+    reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats,
+    reset_peak_host_memory_stats,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
 from .profiler import profile
-from .random import (
+from .random import (  # noqa: F401
+    _get_generator,
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -65,6 +77,7 @@ from .streams import (
     StreamContext,
     current_stream,
     default_stream,
+    is_current_stream_capturing,
     set_stream,
     stream,
 )
@@ -75,15 +88,18 @@ __all__ = [
     "Stream",
     "StreamContext",
     "amp",
+    "can_device_access_peer",
     "compile_kernel",
     "current_device",
     "current_stream",
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "empty_cache",
     "fallback_stats",
+    "get_allocator_backend",
     "get_amp_supported_dtype",
     "get_device_capability",
     "get_device_name",
@@ -91,11 +107,15 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -112,8 +132,10 @@ __all__ = [
     "profiler",
     "program_cache_stats",
     "random",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
     "reset_fallback_stats",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
@@ -127,6 +149,16 @@ __all__ = [
     "synchronize",
     "wait_stats",
 ]
+
+
+def __getattr__(name: str):
+    """The names that ``torch.cuda`` has as variables which change at the first
+    use of a device."""
+    if name == "_initialized":
+        return is_initialized()
+    if name == "default_generators":
+        return random.default_generators()
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def compile_kernel(source: str, name: str, options=(), device=None):

@@ -16,3 +16,8 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     """True: bfloat16 is a storage type on every device, with float32
     arithmetic. Native arithmetic (``including_emulation=False``) is not used."""
     return including_emulation
+
+
+def is_tf32_supported() -> bool:
+    """False: OpenCL has no TF32 arithmetic. float32 products are of float32."""
+    return False

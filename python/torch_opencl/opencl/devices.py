@@ -137,6 +137,18 @@ def get_device_capability(device: Device = None) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def can_device_access_peer(device: Device, peer_device: Device) -> bool:
+    """False: a device does not read another one's memory. Copies between devices
+    go through the host.
+
+    Raises:
+        RuntimeError: invalid device ordinal.
+    """
+    for one in (device, peer_device):
+        get_device_properties(one)
+    return False
+
+
 def synchronize(device: Device = None) -> None:
     """Waits until everything enqueued on every stream of a device has finished.
 

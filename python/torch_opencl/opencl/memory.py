@@ -39,6 +39,20 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
     return _C._memory_stats(_device_index(device))
 
 
+def _flatten(nested: dict[str, Any]) -> dict[str, Any]:
+    flat: list[tuple[str, int]] = []
+
+    def visit(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                visit(f"{prefix}.{key}" if prefix else key, item)
+        else:
+            flat.append((prefix, value))
+
+    visit("", nested)
+    return OrderedDict(sorted(flat))
+
+
 def memory_stats(device: Device = None) -> dict[str, Any]:
     """Statistics of a device's allocator under the keys of
     ``torch.cuda.memory_stats``.
@@ -52,17 +66,7 @@ def memory_stats(device: Device = None) -> dict[str, Any]:
     allocation), ``num_ooms``, ``num_device_alloc`` and ``num_device_free``
     (buffers created and released).
     """
-    flat: list[tuple[str, int]] = []
-
-    def flatten(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, item in value.items():
-                flatten(f"{prefix}.{key}" if prefix else key, item)
-        else:
-            flat.append((prefix, value))
-
-    flatten("", memory_stats_as_nested_dict(device))
-    return OrderedDict(sorted(flat))
+    return _flatten(memory_stats_as_nested_dict(device))
 
 
 def memory_allocated(device: Device = None) -> int:
@@ -139,6 +143,46 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
     _lazy_init()
     index = _device_index(device)
     return _C._memory_limit(index) / _C._device_info(index)["total_memory"]
+
+
+def device_memory_used(device: Device = None) -> int:
+    """Bytes of a device's memory that are not free, by :func:`mem_get_info`."""
+    free, total = mem_get_info(device)
+    return total - free
+
+
+def get_allocator_backend() -> str:
+    """``native``: the caching allocator of this package, the only one."""
+    return "native"
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """:func:`host_memory_stats` as nested dictionaries; empty before the first use
+    of a device."""
+    return _C._host_memory_stats() if is_initialized() else {}
+
+
+def host_memory_stats() -> dict[str, Any]:
+    """Statistics of the allocator of pinned host memory under the keys of
+    ``torch.cuda.host_memory_stats``.
+
+    ``{name}.{metric}`` where name is ``allocations`` or ``allocated_bytes`` (blocks
+    in use or cached), ``active_requests`` or ``active_bytes`` (in use); metric is
+    ``current``, ``peak``, ``allocated`` or ``freed`` (totals). Sizes are rounded up
+    to powers of two. Also ``num_host_alloc`` and ``num_host_free``; times are not
+    measured.
+    """
+    return _flatten(host_memory_stats_as_nested_dict())
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Starts the totals of :func:`host_memory_stats` again at zero."""
+    _C._reset_accumulated_host_memory_stats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Starts the peaks of :func:`host_memory_stats` again at the current values."""
+    _C._reset_peak_host_memory_stats()
 
 
 def memory_snapshot() -> list[dict[str, Any]]:

@@ -7,12 +7,27 @@ from collections.abc import Iterable
 import torch
 
 from .. import _C
-from ._lazy import _lazy_call, _lazy_init
+from ._lazy import _lazy_call, _lazy_init, is_initialized
 from .devices import Device, _device_index
 
 
 def _generator(device: Device) -> torch.Generator:
     return _C._default_generator(_device_index(device))
+
+
+def _get_generator(device: torch.device) -> torch.Generator:
+    """The generator that an op on ``device`` draws from (torch asks by this
+    name)."""
+    _lazy_init()
+    return _generator(device)
+
+
+def default_generators() -> tuple[torch.Generator, ...]:
+    """``torch.opencl.default_generators``: of every device, in order; empty
+    before the first use of a device, as in ``torch.cuda``."""
+    if not is_initialized():
+        return ()
+    return tuple(_generator(index) for index in range(_C._device_count()))
 
 
 def get_rng_state(device: Device = "opencl") -> torch.Tensor:

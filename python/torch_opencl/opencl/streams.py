@@ -129,3 +129,8 @@ class StreamContext:
 def stream(stream: torch.Stream | None) -> StreamContext:
     """Wrapper around :class:`StreamContext`, as in ``torch.cuda``."""
     return StreamContext(stream)
+
+
+def is_current_stream_capturing() -> bool:
+    """False: OpenCL streams are not captured into graphs."""
+    return False
