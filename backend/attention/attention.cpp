@@ -9,10 +9,14 @@
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_permuted.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <vector>
 
 namespace torch_opencl::ops {
 namespace {
@@ -140,17 +144,19 @@ Attention describe(const Tensor& query,
   return attention;
 }
 
-// Laid out as by the CPU's kernel: as the query is, where its heads lie side by
-// side (joining them again is then a view), otherwise contiguous.
+// In the query's order, which torch.compile relies on: where its heads lie side
+// by side, joining them again is a view.
 Tensor empty_output(const Tensor& query, const Tensor& value) {
-  const bool joins_heads =
-      query.transpose(1, 2).is_contiguous() && !query.is_contiguous();
-  const auto sizes = query.sizes();
-  return joins_heads ? at::empty({sizes[0], sizes[2], sizes[1], value.size(3)},
-                                 query.options())
-                           .transpose(1, 2)
-                     : at::empty({sizes[0], sizes[1], sizes[2], value.size(3)},
-                                 query.options());
+  if (query.size(3) == value.size(3)) {
+    return at::empty_like(query);
+  }
+  std::array<int64_t, 4> order = {0, 1, 2, 3};
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return query.stride(a) > query.stride(b);
+  });
+  std::vector<int64_t> sizes = query.sizes().vec();
+  sizes[3] = value.size(3);
+  return at::empty_permuted(sizes, order, query.options());
 }
 
 using ForwardResult = std::tuple<Tensor,

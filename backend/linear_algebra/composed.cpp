@@ -159,7 +159,7 @@ Tensor cdist_backward(const Tensor& grad,
                       double p,
                       const Tensor& cdist) {
   if (p == 0 || grad.numel() == 0 || x1.numel() == 0) {
-    return at::zeros_like(x1);
+    return at::zeros_like(x1, {}, at::MemoryFormat::Contiguous);
   }
   const Tensor diff = differences(x1, x2);
   const Tensor distance = cdist.unsqueeze(-1);

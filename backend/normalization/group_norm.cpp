@@ -63,6 +63,12 @@ Tensor in_compute_type(const Tensor& tensor, const Tensor& input) {
   return tensor.to(compute_type(input.scalar_type()));
 }
 
+// channels_last stays channels_last, as on the CPU.
+Tensor in_format_of(const Tensor& input, const Tensor& out) {
+  return out.contiguous(  // copy: a group is no run of channels_last
+      input.suggest_memory_format());
+}
+
 Outputs native_group_norm(const Tensor& self,
                           const OptionalTensor& weight_opt,
                           const OptionalTensor& bias_opt,
@@ -106,7 +112,7 @@ Outputs native_group_norm(const Tensor& self,
                                   arg(weight),
                                   arg(bias)));
     });
-    return {out, mean, inverse_deviation};
+    return {in_format_of(self, out), mean, inverse_deviation};
   }
   const Statistics statistics =
       batch_statistics(sizes.by_group(input), Tensor(), Tensor(), 0.0, epsilon);
@@ -119,7 +125,7 @@ Outputs native_group_norm(const Tensor& self,
                        spread(weight),
                        spread(bias),
                        sizes.by_channel(out));
-  return {out,
+  return {in_format_of(self, out),
           statistics.mean.view({batch, groups}),
           statistics.inverse_deviation.view({batch, groups})};
 }

@@ -67,13 +67,14 @@ def _load() -> None:
     for name in ("amp", "memory", "random", "streams"):
         sys.modules[f"torch.opencl.{name}"] = getattr(opencl, name)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
-    from . import _interop, _pyopencl, backend, kernels, nn, vision  # noqa: F401
+    from . import _fake, _interop, _pyopencl, backend, kernels, nn, vision  # noqa: F401
 
     public = {name: getattr(kernels, name) for name in kernels.__all__}
     for name in ("from_pyopencl", "pyopencl_queue", "to_pyopencl"):
         public[name] = getattr(_pyopencl, name)
     globals().update(public)
 
+    _fake.install()
     _interop.install()
     backend.install()
     vision.install()

@@ -97,11 +97,19 @@ def nudged_sample(sample: SampleInput) -> SampleInput:
     return map_sample(sample, nudge)
 
 
+def lay_out(sample: SampleInput, layout: Callable) -> SampleInput:
+    """The same values in the layout that a function of a tensor gives."""
+
+    def apply(value):
+        is_strided = torch.is_tensor(value) and value.layout == torch.strided
+        return layout(value) if is_strided else value
+
+    return map_sample(sample, apply)
+
+
 def noncontiguous(sample: SampleInput) -> SampleInput:
     # noncontiguous_like leaves 0-dim tensors alone
-    return map_sample(
-        sample, lambda v: noncontiguous_like(v) if torch.is_tensor(v) else v
-    )
+    return lay_out(sample, noncontiguous_like)
 
 
 def describe(sample: SampleInput) -> str:

@@ -1,0 +1,81 @@
+"""Shapes, strides, dtypes and devices of what the device returns are those that
+FakeTensorMode says, whatever the layout of the inputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conformance.cases import op_name
+from conformance.layouts import differences
+from conformance.opinfo import take
+from torch.testing._internal.common_methods_invocations import op_db
+
+_SAMPLES = 4
+_DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
+
+_GRADIENT = "autograd's formula takes another way for subclasses of tensors"
+_ZEROS = "the kernels that ATen shares between devices allocate contiguous memory"
+_LAPACK = "LAPACK's results are column by column; torch says row by row"
+_COMPOSITION = "ATen composes it of other ops for subclasses of tensors"
+_FORMAT = "the kernel keeps channels_last; torch's decomposition does not"
+# torch's CPU kernel differs from torch's fake kernel too, and the device's does as the
+# CPU's.
+_AS_ON_CPU = {
+    "linalg.householder_product": _LAPACK,
+    "max:reduction_no_dim": _GRADIENT,
+    "median": _GRADIENT,
+    "min:reduction_no_dim": _GRADIENT,
+    "nanmedian": _GRADIENT,
+    "native_dropout_backward": "the decomposition multiplies in the gradient's order",
+    "native_group_norm": "torch.group_norm passes no such layout; the CPU refuses it",
+    "nn.functional.binary_cross_entropy_with_logits": _COMPOSITION,
+    "nn.functional.channel_shuffle": _FORMAT,
+    "nn.functional.cross_entropy": _COMPOSITION,
+    "nn.functional.huber_loss": _ZEROS,
+    "nn.functional.max_unpool2d": _FORMAT,
+    "nn.functional.max_unpool2d:grad": _FORMAT,
+    "nn.functional.mse_loss": _ZEROS,
+    "nn.functional.nll_loss": "the CPU refuses its gradient in channels_last",
+    "nn.functional.one_hot": _COMPOSITION,
+    "nn.functional.smooth_l1_loss": _ZEROS,
+    "ormqr": _LAPACK,
+    "prod": _GRADIENT,
+}
+
+_SPARSE = "FakeTensorMode has no sparse compressed tensors"
+_NOT_COMPARED = {
+    **dict.fromkeys(
+        (
+            "jiterator_2inputs_2outputs",
+            "jiterator_4inputs_with_extra_args",
+            "jiterator_binary",
+            "jiterator_binary_return_by_ref",
+            "jiterator_unary",
+        ),
+        "CUDA's only",
+    ),
+    "sparse.mm:reduce": _SPARSE,
+    "sparse.sampled_addmm": _SPARSE,
+}
+
+
+def _cases():
+    for op in op_db:
+        dtype = next((dtype for dtype in _DTYPES if dtype in op.dtypes), None)
+        if dtype is not None and op_name(op) not in _NOT_COMPARED:
+            yield pytest.param(op, dtype, id=op_name(op))
+
+
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("op, dtype", list(_cases()))
+def test_op(device, op, dtype):
+    wanted = op.supports_autograd and dtype.is_floating_point
+    samples = op.sample_inputs("cpu", dtype, requires_grad=wanted)
+    samples = take(samples, _SAMPLES, seed=torch.initial_seed())
+    name = op_name(op)
+    assert not list(differences(op, device, samples, name in _AS_ON_CPU))
+
+
+def test_names_of_exceptions():
+    names = {op_name(op) for op in op_db}
+    assert (_AS_ON_CPU.keys() | _NOT_COMPARED.keys()) <= names
