@@ -12,6 +12,7 @@ inline constexpr PointwiseOp kCopy{.name = "copy_",
 inline constexpr PointwiseOp kFill{.name = "fill_",
                                    .expression = "value",
                                    .scalars = "value",
-                                   .is_lanewise = true};
+                                   .is_lanewise = true,
+                                   .checks_scalars = true};
 
 }  // namespace torch_opencl::ops

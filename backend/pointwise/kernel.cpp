@@ -11,7 +11,8 @@ size_t PointwiseKey::hash() const {
   };
   mix(static_cast<size_t>(compute) | static_cast<size_t>(layout) << 8 |
       size_t(operands) << 16 | size_t(dimensions) << 24 |
-      size_t(host_operands) << 32 | size_t(streams) << 40);
+      size_t(host_operands) << 32 | size_t(streams) << 40 |
+      size_t(rounded) << 41 | static_cast<size_t>(common) << 49);
   for (int i = 0; i < operands; ++i) {
     mix(static_cast<size_t>(dtypes[i]) | size_t(inner[i]) << 8);
   }
@@ -34,6 +35,7 @@ bool uses_lanes(const PointwiseKey& key) {
     const bool is_condition = i >= key.outputs && key.dtypes[i] == DType::kBool;
     const bool is_every_second = i >= key.outputs && key.inner[i] == 2 &&
                                  key.dtypes[i] == DType::kFloat32;
+    uses &= !(key.rounded >> i & 1);
     uses &= (key.host_operands >> i & 1) != 0 || is_every_second ||
             ((has_lanes(key.dtypes[i]) || is_condition) && key.inner[i] <= 1);
   }
@@ -76,6 +78,16 @@ std::string value_type(const PointwiseKey& key, int i) {
              : "compute_t";
 }
 
+// `value`, rounded to the common dtype where operand i has another.
+std::string rounded_text(const PointwiseKey& key,
+                         int i,
+                         const std::string& value) {
+  return key.rounded >> i & 1
+             ? std::string("round_") + runtime::dtype_name(key.common) + "(" +
+                   value + ")"
+             : value;
+}
+
 // The statements for one element, its operands at `index(i)`.
 template <class Index>
 std::string element_text(const PointwiseKey& key, const Index& index) {
@@ -84,15 +96,17 @@ std::string element_text(const PointwiseKey& key, const Index& index) {
   for (int i = key.outputs; i < key.operands; ++i) {
     if (!(key.host_operands >> i & 1)) {
       text += "const " + value_type(key, i) + " " + names[i] + " = " +
-              load_text(key.dtypes[i],
-                        "p" + std::to_string(i),
-                        index(i),
-                        value_type(key, i)) +
+              rounded_text(key,
+                           i,
+                           load_text(key.dtypes[i],
+                                     "p" + std::to_string(i),
+                                     index(i),
+                                     value_type(key, i))) +
               ";\n";
     }
   }
   if (!keeps_dtypes(*key.op)) {
-    const std::string value = expression_of(key);
+    const std::string value = rounded_text(key, 0, expression_of(key));
     return text +
            (key.dtypes[0] == DType::kBool
                 ? "store_condition(p0, " + index(0) + ", (" + value + ") != 0)"
@@ -301,6 +315,10 @@ std::string body_text(const PointwiseKey& key) {
 
 std::string pointwise_text(const PointwiseKey& key) {
   std::string text = key.streams ? "#define STREAM 1\n" : "";
+  if (is_half(key.common)) {
+    text += std::string("#define COMMON_HALF ") +
+            runtime::dtype_name(key.common) + "\n";
+  }
   text += preamble(key.compute, key.op->uses_math, uses_lanes(key));
   text += "typedef int index_t;\ntypedef uint count_t;\n";
   if (key.layout == PointwiseLayout::kJoinedChunks) {

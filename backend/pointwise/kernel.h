@@ -32,6 +32,7 @@ inline bool is_element_wise(PointwiseLayout layout) {
 // What the text of a kernel depends on.
 struct PointwiseKey {
   const PointwiseOp* op;
+  DType common;  // of the operands; in halves, `compute` is float
   DType compute;
   PointwiseLayout layout;
   uint8_t operands;
@@ -39,6 +40,9 @@ struct PointwiseKey {
   uint8_t dimensions;     // of the strided layouts
   uint8_t host_operands;  // bit i: operand i is passed by value
   bool streams;           // the output is written past the caches
+  // Bit i: operand i, of another dtype, is rounded to the common one, a half,
+  // after it was loaded or before it is stored.
+  uint8_t rounded;
   std::array<DType, kMaxOperands> dtypes;
   // Innermost stride of the strided chunks: 0, 1, 2, or 3 for any other; of
   // joined ones 0, 1 where all is contiguous, or kRepeatedRun.
@@ -55,6 +59,9 @@ constexpr size_t kPointwiseGroup = 256;  // work-items of kItems
 // Work-items that loop compute vectors where they can: compilers make no vector
 // of a call of exp or erf in a loop.
 bool uses_lanes(const PointwiseKey& key);
+inline bool is_half(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
 // Operands keep their dtypes, instead of having a common one.
 bool keeps_dtypes(const PointwiseOp& op);
 

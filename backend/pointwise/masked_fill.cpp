@@ -17,7 +17,8 @@ constexpr PointwiseOp kFillScalar{.name = "masked_fill",
                                   .expression = "mask != 0 ? value : self",
                                   .inputs = "mask self",
                                   .scalars = "value",
-                                  .is_lanewise = true};
+                                  .is_lanewise = true,
+                                  .checks_scalars = true};
 constexpr PointwiseOp kFillTensor{.name = "masked_fill_tensor",
                                   .expression = "mask != 0 ? value : self",
                                   .inputs = "mask value self",

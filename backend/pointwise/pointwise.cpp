@@ -5,6 +5,7 @@
 #include "../common/streamed.h"
 #include "../copy/transpose.h"
 
+#include <ATen/Dispatch_v2.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 
@@ -33,13 +34,55 @@ runtime::Kernel& find_kernel(runtime::Device& device, const PointwiseKey& key) {
   });
 }
 
-// The dtype arithmetic is done in. An iterator that was not asked to promote
-// reports its first input's dtype, which for where() is the condition's: the
-// values come last.
-at::ScalarType compute_dtype(const at::TensorIteratorBase& iter) {
+// The dtype that operands are converted to. An iterator that was not asked to
+// promote reports its first input's dtype, which for where() is the
+// condition's: the values come last.
+at::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
   const at::ScalarType last = iter.dtype(iter.ntensors() - 1);
   const at::ScalarType common = iter.maybe_common_dtype().value_or(last);
-  return compute_type(common == at::kBool ? last : common);
+  return common == at::kBool ? last : common;
+}
+
+// The operands that are rounded, as a TensorIterator on the CPU converts them:
+// those of another dtype than the common one, where that is float16 or
+// bfloat16.
+uint8_t rounded_operands(const at::TensorIteratorBase& iter,
+                         const PointwiseOp& op,
+                         at::ScalarType common) {
+  const bool is_copy = std::string_view(op.expression) == op.inputs;
+  if (compute_type(common) == common || keeps_dtypes(op) || is_copy) {
+    return 0;
+  }
+  uint8_t rounded = 0;
+  for (int i = 0; i < iter.ntensors(); ++i) {
+    const bool is_number = op.keeps_numbers && i + 1 == iter.ntensors() &&
+                           iter.tensor_base(i).numel() == 1;
+    if (iter.dtype(i) != common && iter.dtype(i) != at::kBool && !is_number) {
+      rounded |= 1 << i;
+    }
+  }
+  return rounded;
+}
+
+// As a kernel rounds: overflow gives infinity.
+at::Scalar in_half(const at::Scalar& value, at::ScalarType type) {
+  const auto number = value.to<float>();
+  return type == at::kHalf ? at::Scalar(c10::Half(number))
+                           : at::Scalar(c10::BFloat16(number));
+}
+
+// The number as a value of `type`; raises where that does not hold it.
+at::Scalar checked_scalar(const at::Scalar& value, at::ScalarType type) {
+  at::Scalar converted;
+  AT_DISPATCH_V2(type,
+                 "checked_scalar",
+                 AT_WRAP([&] { converted = value.to<scalar_t>(); }),
+                 at::kBool,
+                 at::kHalf,
+                 at::kBFloat16,
+                 AT_EXPAND(AT_FLOATING_TYPES),
+                 AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+  return converted;
 }
 
 void check_dtype(const PointwiseOp& op, at::ScalarType compute) {
@@ -233,8 +276,9 @@ void launch_pointwise(at::TensorIteratorBase& iter,
               kMaxOperands,
               " operands, got ",
               iter.ntensors());
-  const at::ScalarType compute =
-      keeps_dtypes(op) ? compute_type(iter.dtype(0)) : compute_dtype(iter);
+  const at::ScalarType common =
+      keeps_dtypes(op) ? iter.dtype(0) : common_dtype(iter);
+  const at::ScalarType compute = compute_type(common);
   check_dtype(op, compute);
   const at::TensorBase& out = iter.tensor_base(0);
   runtime::Queue& queue = queue_of(out);
@@ -243,6 +287,8 @@ void launch_pointwise(at::TensorIteratorBase& iter,
 
   PointwiseKey key{};
   key.op = &op;
+  key.common = dtype_of(common);
+  key.rounded = rounded_operands(iter, op, common);
   key.compute = dtype_of(compute);
   key.layout = choose_layout(info, operands.contiguous);
   key.operands = static_cast<uint8_t>(iter.ntensors());
@@ -283,7 +329,8 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   for (int i = 0; i < key.operands; ++i) {
     if (key.host_operands >> i & 1) {
       arguments.add(scalar_argument(
-          cpu_scalar_value(iter, i),
+          key.rounded >> i & 1 ? in_half(cpu_scalar_value(iter, i), common)
+                               : cpu_scalar_value(iter, i),
           keeps_dtypes(op) ? compute_type(iter.dtype(i)) : compute));
       continue;
     }
@@ -294,7 +341,8 @@ void launch_pointwise(at::TensorIteratorBase& iter,
     }
   }
   for (const at::Scalar& scalar : scalars) {
-    arguments.add(scalar_argument(scalar, compute));
+    arguments.add(scalar_argument(
+        op.checks_scalars ? checked_scalar(scalar, common) : scalar, compute));
   }
   if (is_strided(key.layout)) {
     arguments.add(operands.sizes);

@@ -29,6 +29,10 @@ struct PointwiseOp {
   Dtypes dtypes = Dtypes::kAll;          // of arithmetic; bool is integral
   bool is_lanewise = false;              // `expression` holds for vectors too
   Clamp clamp = Clamp::kNone;
+  // A last operand of one element is not rounded to float16 or bfloat16.
+  bool keeps_numbers = false;
+  // `scalars` are values of the common dtype; one that it does not hold raises.
+  bool checks_scalars = false;
   // Names of outputs, for kernels of users: `expression` is statements that
   // assign to them, and operands are not converted to a common dtype.
   const char* outputs = "";

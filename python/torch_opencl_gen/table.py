@@ -45,6 +45,10 @@ class Pointwise:
         clamp: "below", "above" or "both", of an op that only bounds its input
             by its numbers: in place it can be an epilogue of the launch that
             writes the input.
+        keeps_numbers: a last operand of one element is not rounded to float16
+            or bfloat16, where that is the dtype promoted to: as on the CPU.
+        checks_scalars: numbers are values of the promoted dtype, and one that
+            it does not hold raises.
     """
 
     name: str
@@ -60,6 +64,8 @@ class Pointwise:
     opinfo: str = ""
     lanewise: bool = False
     clamp: str = ""
+    keeps_numbers: bool = False
+    checks_scalars: bool = False
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,8 @@ class Emitter:
                 f"Dtypes::k{(entry.dtypes or 'all').capitalize()}",
                 str(entry.lanewise).lower(),
                 f"Clamp::k{(entry.clamp or 'none').capitalize()}",
+                str(entry.keeps_numbers).lower(),
+                str(entry.checks_scalars).lower(),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (

@@ -1,0 +1,160 @@
+"""Operands of other dtypes beside float16 and bfloat16: converted to that dtype
+before anything is computed of them, as TensorIterator does on the CPU."""
+
+from __future__ import annotations
+
+import operator
+from functools import partial
+
+import pytest
+import torch
+
+HALVES = (torch.float16, torch.bfloat16)
+# What float16 (2049), bfloat16 (257) and no half at all (2**62) hold.
+INTEGERS = (2048, 2049, -2049, 257, 256, 2**62, 7, 3, 0)
+EXACT = {
+    "add": torch.add,
+    "add_alpha": partial(torch.add, alpha=3),
+    "sub": torch.sub,
+    "rsub": torch.rsub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "div_trunc": partial(torch.div, rounding_mode="trunc"),
+    "div_floor": partial(torch.div, rounding_mode="floor"),
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "fmax": torch.fmax,
+    "fmin": torch.fmin,
+    "copysign": torch.copysign,
+    "nextafter": torch.nextafter,
+    **{name: getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+    "iadd": lambda x, y: operator.iadd(x.clone(), y),
+    "imul": lambda x, y: operator.imul(x.clone(), y),
+    "where": lambda x, y: torch.where(x > 4, x, y),
+    "clamp_min": lambda x, y: torch.clamp(x, min=y),
+}
+# Of which drivers round the last bit otherwise.
+ROUNDED = {
+    "pow": torch.pow,
+    "hypot": torch.hypot,
+    "atan2": torch.atan2,
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+    "xlogy": torch.xlogy,
+    "xlog1py": torch.special.xlog1py,
+}
+
+
+def _values(dtype: torch.dtype) -> torch.Tensor:
+    numbers = [2048, 2050, 256, 258, float("nan"), float("inf"), 3, -2048, 0.001, 0.1]
+    return torch.tensor(numbers, dtype=dtype)
+
+
+def _others(value: float) -> dict[str, torch.Tensor | float]:
+    integer = isinstance(value, int)
+    whole = {"tensor": torch.full((10,), value)} if integer else {}
+    return {**whole, "0-dim": torch.tensor(value), "number": value}
+
+
+def _there(value, device):
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def _check(function, x, y, device, steps: int, name: str) -> None:
+    try:
+        expected = function(x, y)
+    except (TypeError, RuntimeError) as error:  # a number where none is taken
+        with pytest.raises(type(error)):
+            function(_there(x, device), _there(y, device))
+        return
+    result = function(_there(x, device), _there(y, device)).cpu()
+    assert result.dtype == expected.dtype
+    same = (result == expected) | (result.isnan() & expected.isnan())
+    if steps and result.dtype in HALVES:
+        bits = [t.view(torch.int16).int() for t in (result, expected)]
+        same |= (bits[0] - bits[1]).abs() <= steps
+    assert same.all(), f"{name}: {result[~same]}, expected {expected[~same]}"
+
+
+# Each case compiles five kernels.
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", [*EXACT, *ROUNDED])
+def test_binary(device, name, dtype):
+    function = (EXACT | ROUNDED)[name]
+    takes_numbers = name not in ("clamp_min",)
+    for value in (*INTEGERS, 2049.3, 257.3):
+        for kind, other in _others(value).items():
+            if kind == "number" and not takes_numbers:
+                continue
+            text = f"{name} of {kind} {value}"
+            _check(function, _values(dtype), other, device, name in ROUNDED, text)
+            if kind == "number" or name in ("iadd", "imul", "where", "clamp_min"):
+                continue
+            _check(function, other, _values(dtype), device, name in ROUNDED, text)
+
+
+def test_cases_of_users(device):
+    half = torch.tensor([2048], dtype=torch.float16, device=device)
+    assert torch.eq(half, torch.tensor([2049], device=device)).item()
+    assert not torch.lt(half, 2049).item()
+    assert torch.sub(half, torch.tensor([2049], device=device)).item() == 0
+    other = torch.tensor([256], dtype=torch.bfloat16, device=device)
+    assert torch.eq(other, torch.tensor([257], device=device)).item()
+    nan = torch.tensor([float("nan")], dtype=torch.float16, device=device)
+    # 2**62 is infinite in float16, and so is the result beside a NaN.
+    assert torch.hypot(nan, torch.tensor([2**62], device=device)).isinf().item()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_other_output(device, dtype):
+    """What is computed is a half, whatever takes it."""
+    x = _values(dtype)
+    for function in (torch.add, torch.mul):
+        out = torch.empty(0, device=device)
+        function(x.to(device), x.to(device), out=out)
+        expected = function(x, x, out=torch.empty(0))
+        torch.testing.assert_close(out.cpu(), expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(33, 5, 40), (1, 5, 40), (33, 1, 40), (1, 1, 1)])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_layouts(device, dtype, shape):
+    integers = torch.randint(-(1 << 12), 1 << 12, shape)
+    x = (torch.randn(33, 5, 40) * 3000).to(dtype)
+    for y in (integers, integers.transpose(1, 2).contiguous().transpose(1, 2)):
+        for function in (torch.sub, torch.eq):
+            expected = function(x, y)
+            assert torch.equal(function(x.to(device), y.to(device)).cpu(), expected)
+            assert torch.equal(
+                function(x.to(device), y.int().to(device)).cpu(), expected
+            )
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_foreach(device, dtype):
+    values = [torch.tensor([2048.0, 256.0]).to(dtype) for _ in range(3)]
+    for number in (2049, 257):
+        for name in ("add", "sub", "mul", "div", "maximum", "clamp_min"):
+            function = getattr(torch, f"_foreach_{name}")
+            result = function([v.to(device) for v in values], number)
+            for found, expected in zip(result, function(values, number), strict=True):
+                assert torch.equal(found.cpu(), expected), name
+
+
+def test_numbers_that_a_dtype_does_not_hold(device):
+    for dtype, value in ((torch.float16, 2**62), (torch.int8, 300)):
+        x = torch.zeros(3, dtype=dtype, device=device)
+        for call in (
+            lambda: x.fill_(value),  # noqa: B023
+            lambda: x.masked_fill(x == 0, value),  # noqa: B023
+        ):
+            with pytest.raises(RuntimeError, match="without overflow"):
+                call()
+    with pytest.raises(RuntimeError, match="without overflow"):
+        torch.zeros(3, dtype=torch.float16, device=device).pow(2**62)
