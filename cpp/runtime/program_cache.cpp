@@ -67,7 +67,8 @@ struct ProgramCache::Impl {
     if ((info.type & CL_DEVICE_TYPE_CPU) != 0) {
       // vload_half keeps Intel's compiler from packing work-items.
       options += info.vectorizes_work_items ? " -D HALF_BY_INTEGERS"
-                                            : " -D UNKNOWN_TRUE";
+                                            : " -D UNKNOWN_TRUE"
+                                              " -D OWN_TRIGONOMETRY";
       transposes_by_halves = !info.has_wide_registers;
     }
     if (!config().build_options.empty()) {

@@ -229,3 +229,88 @@ def test_powers(device, exponent):
     x = torch.tensor([0.0, -0.0, 1.5, -2.0, float("inf"), -float("inf"), float("nan")])
     x = torch.cat([x, torch.randn(41)])
     check(lambda x: x**exponent, [x], device)
+
+
+_FAR = (1e10, -1e10, 3e38, 2.0**22, 2.0**31, math.inf, -math.inf, math.nan)
+_NEAR = (-0.001, 0.5, 1e-40, -1e-38, 3.0, 0.0, -0.0, 30.0, 1.0, -2.0)
+_UNARY = [
+    "sin",
+    "cos",
+    "tan",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "lgamma",
+    "sigmoid",
+    "digamma",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+]
+_BINARY = ("pow", "atan2", "hypot", "fmod", "remainder", "xlogy", "logaddexp")
+
+
+def _beside(values: torch.Tensor) -> torch.Tensor:
+    """Each in vectors with those of _FAR, at every place."""
+    size = 16 * values.numel()
+    result = torch.tensor(_FAR).repeat(size // len(_FAR) + 1)[:size].clone()
+    result[:: 16 + 1] = values[: len(result[:: 16 + 1])]
+    return torch.cat([result, values.repeat(3), result.roll(5)])
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", [*_UNARY, *_BINARY])
+def test_neighbours_do_not_matter(device, name):
+    """A lane beside huge, infinite or undefined ones is what it is alone."""
+    generator = torch.Generator().manual_seed(1)
+    values = torch.cat(
+        [
+            torch.tensor(_NEAR),
+            torch.randn(70, generator=generator) * 8,
+            torch.tensor(_FAR),
+        ]
+    )
+    mixed = _beside(values)
+    function = getattr(torch, name)
+    others = [mixed.flip(0)] if name in _BINARY else []
+    together = function(mixed.to(device), *(y.to(device) for y in others)).cpu()
+    # Sixteen equal lanes a number.
+    spread = [t.to(device).repeat_interleave(16) for t in (mixed, *others)]
+    alone = function(*spread)[::16].cpu()
+    torch.testing.assert_close(together, alone, rtol=1e-6, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_trigonometry(device, name):
+    """Of arguments of every size, to the two or so ulp that OpenCL's functions have."""
+    bits = torch.randint(-(2**31), 2**31, (1 << 18,)).to(torch.int32)
+    turns = torch.arange(1 << 16, dtype=torch.float64) * (math.pi / 2)
+    x = torch.cat([bits.view(torch.float32), turns.float(), torch.randn(1 << 16) * 20])
+    x = x[torch.randperm(x.numel())]
+    result = getattr(torch, name)(x.to(device)).cpu()
+    exact = getattr(torch, name)(x.double())
+    assert torch.equal(result.isnan(), exact.isnan())
+    kept = ~exact.isnan()
+    result, exact = result[kept], exact[kept]
+    assert torch.equal(result.signbit(), exact.signbit())
+    ulp = torch.ldexp(torch.tensor(1.0, dtype=torch.float64), exact.frexp()[1] - 24)
+    off = (result - exact).abs() / ulp.clamp(min=2.0**-149)
+    assert off.max() < 4, f"{off.max()} at {x[kept][off.argmax()]}"
