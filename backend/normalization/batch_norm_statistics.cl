@@ -136,19 +136,21 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_fini
   const int item = get_local_id(0);
   compute_t count = 0;
   moments_t moments = {0, 0};
+  moments_t lost = {0, 0};
   for (int i = item; i < chunks; i += WG_SIZE) {
     const long place = (long)i * channels;
     const moments_t more = {
         load_statistics(POINTER(means) + place, c, held),
         load_statistics(POINTER(squares) + place, c, held)};
-    count = join_moments(&moments, count, more, (compute_t)min(chunk, pixels - i * chunk));
+    count = join_moments(&moments, &lost, count, more, (compute_t)min(chunk, pixels - i * chunk));
   }
   counts[item] = count;
   shared[item] = moments;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_size = WG_SIZE / 2; half_size > 0; half_size /= 2) {
     if (item < half_size && counts[item + half_size] > 0) {
-      count = join_moments(&moments, count, shared[item + half_size], counts[item + half_size]);
+      count = join_moments(
+          &moments, &lost, count, shared[item + half_size], counts[item + half_size]);
       counts[item] = count;
       shared[item] = moments;
     }

@@ -2,6 +2,7 @@
 //
 // A row is made by one work-item, 16 elements at a time (LANES 16), or by a
 // work-group (LANES 1). Variance is taken from residuals about the mean. The
+// Sums along rows are made in blocks, so that those of long rows are precise. The
 // gradients of weight and bias are sums over rows: those of a job are added up
 // while the rows' own gradients are computed, and a second pass adds up the jobs of
 // a column, all in a fixed order. No work-item returns ahead of a barrier, even
@@ -36,6 +37,7 @@ inline lanes_t params_or(const global param_t *p, long i, compute_t missing) {
 }
 // FOR_LANES takes whole vectors, FOR_REST what they leave.
 #define FOR_LANES(i) for (int i = 0; i < size / LANES * LANES; i += LANES)
+#define FOR_LANES_OF(block, i) for (int i = block; i < block##_end; i += LANES)
 #define FOR_REST(i) for (int i = size / LANES * LANES; i < size; ++i)
 // A statement; see stream_whole_lanes.
 #define STORE_LANES(p, i, value)           \
@@ -59,6 +61,8 @@ inline lanes_t sum_or(const global compute_t *p, bool is_first) {
 #define ROW_SUM(value) group_sum(value, shared)
 #define params_or param_or
 #define FOR_LANES(i) for (int i = get_local_id(0); i < size; i += WG_SIZE)
+#define FOR_LANES_OF(block, i) \
+  for (int i = block + (int)get_local_id(0); i < block##_end; i += WG_SIZE)
 #define FOR_REST(i) for (int i = size; i < size; ++i)
 #define STORE_LANES(p, i, value) STORE(p, i, value);
 #define sum_or sum_of_one_or
@@ -84,23 +88,29 @@ inline compute_t group_sum(compute_t value, local compute_t *shared) {
 
 #endif
 
-// As FOR_LANES, of PARTS neighbours, for which statements find i and j.
-#define FOR_PARTS(...)                                              \
-  {                                                                 \
-    const int whole = size / LANES * LANES;                         \
-    int next = FIRST;                                               \
-    for (; next + (PARTS - 1) * STEP < whole; next += PARTS * STEP) \
-      _Pragma("unroll") for (int j = 0; j < PARTS; ++j) {           \
-        const int i = next + j * STEP;                              \
-        __VA_ARGS__                                                 \
-      }                                                             \
-    for (; next < whole; next += STEP) {                            \
-      const int i = next, j = 0;                                    \
-      __VA_ARGS__                                                   \
-    }                                                               \
+// Blocks of the whole vectors: sums of many numbers are sums of sums, so that the
+// rounding errors of long rows stay small.
+#define BLOCK (256 * PARTS * STEP)
+#define FOR_BLOCKS(block)                                                             \
+  for (int block = 0, block##_end; block < size / LANES * LANES; block = block##_end) \
+    if ((block##_end = block + min(BLOCK, size / LANES * LANES - block)) > 0)
+
+// As FOR_LANES_OF, of PARTS neighbours, for which statements find i and j.
+#define FOR_PARTS_OF(block, ...)                                          \
+  {                                                                       \
+    int next = block + FIRST;                                             \
+    for (; next + (PARTS - 1) * STEP < block##_end; next += PARTS * STEP) \
+      _Pragma("unroll") for (int j = 0; j < PARTS; ++j) {                 \
+        const int i = next + j * STEP;                                    \
+        __VA_ARGS__                                                       \
+      }                                                                   \
+    for (; next < block##_end; next += STEP) {                            \
+      const int i = next, j = 0;                                          \
+      __VA_ARGS__                                                         \
+    }                                                                     \
   }
 #if LANES > 1
-#define SUM_OF_PARTS(parts) LANES_SUM(((parts[0] + parts[1]) + (parts[2] + parts[3])))
+#define SUM_OF_PARTS(parts) ((parts[0] + parts[1]) + (parts[2] + parts[3]))
 #else
 #define SUM_OF_PARTS(parts) (parts[0])
 #endif
@@ -126,30 +136,41 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
   const global param_t *w = weight_memory ? POINTER(weight) : 0;
   const global param_t *b = bias_memory ? POINTER(bias) : 0;
 
-  lanes_t sums[PARTS] = {0};
+  lanes_t all_sums = 0;
   compute_t sum = 0;
-  FOR_PARTS(sums[j] += load_lanes(x, i, 1, LANES);)
+  FOR_BLOCKS(block) {
+    lanes_t sums[PARTS] = {0};
+    FOR_PARTS_OF(block, sums[j] += load_lanes(x, i, 1, LANES);)
+    all_sums += SUM_OF_PARTS(sums);
+  }
   FOR_REST(i) sum += LOAD(x, i);
-  sum = ROW_SUM(sum + SUM_OF_PARTS(sums));
+  sum = ROW_SUM(sum + LANES_SUM(all_sums));
   compute_t mean = sum / size;
 
-  lanes_t residuals[PARTS] = {0};
-  lanes_t squares[PARTS] = {0};
+  lanes_t all_residuals = 0;
+  lanes_t all_squares = 0;
   compute_t residual = 0;
   compute_t square = 0;
-  FOR_PARTS(
-    FETCH_NEXT(x + size + i);
-    const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
-    residuals[j] += d;
-    squares[j] += d * d;
-  )
+  FOR_BLOCKS(block) {
+    lanes_t residuals[PARTS] = {0};
+    lanes_t squares[PARTS] = {0};
+    FOR_PARTS_OF(
+      block,
+      FETCH_NEXT(x + size + i);
+      const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
+      residuals[j] += d;
+      squares[j] += d * d;
+    )
+    all_residuals += SUM_OF_PARTS(residuals);
+    all_squares += SUM_OF_PARTS(squares);
+  }
   FOR_REST(i) {
     const compute_t d = LOAD(x, i) - mean;
     residual += d;
     square += d * d;
   }
-  residual = ROW_SUM(residual + SUM_OF_PARTS(residuals));
-  square = ROW_SUM(square + SUM_OF_PARTS(squares));
+  residual = ROW_SUM(residual + LANES_SUM(all_residuals));
+  square = ROW_SUM(square + LANES_SUM(all_squares));
   const compute_t correction = residual / size;
   mean += correction;
   const compute_t inverse =
@@ -200,22 +221,28 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_back
     compute_t shift = 0;
     compute_t slope = 0;
     if (has_gradient) {
-      lanes_t sum_lanes = 0;
-      lanes_t product_lanes = 0;
+      lanes_t all_sums = 0;
+      lanes_t all_products = 0;
       compute_t sum = 0;
       compute_t product = 0;
-      FOR_LANES(i) {
-        const lanes_t g = load_lanes(grad, i, 1, LANES) * params_or(w, i, 1);
-        sum_lanes += g;
-        product_lanes += g * (load_lanes(x, i, 1, LANES) - mean);
+      FOR_BLOCKS(block) {
+        lanes_t sums = 0;
+        lanes_t products = 0;
+        FOR_LANES_OF(block, i) {
+          const lanes_t g = load_lanes(grad, i, 1, LANES) * params_or(w, i, 1);
+          sums += g;
+          products += g * (load_lanes(x, i, 1, LANES) - mean);
+        }
+        all_sums += sums;
+        all_products += products;
       }
       FOR_REST(i) {
         const compute_t g = LOAD(grad, i) * param_or(w, i, 1);
         sum += g;
         product += g * (LOAD(x, i) - mean);
       }
-      shift = ROW_SUM(sum + LANES_SUM(sum_lanes)) / size;
-      slope = ROW_SUM(product + LANES_SUM(product_lanes)) / size * inverse * inverse;
+      shift = ROW_SUM(sum + LANES_SUM(all_sums)) / size;
+      slope = ROW_SUM(product + LANES_SUM(all_products)) / size * inverse * inverse;
     }
 
     const bool is_first = row == first;

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from against_cpu import FLOATS, LAYOUTS, channels_last, check, contiguous, move, strided
-from tolerance import assert_matches
+from tolerance import assert_matches, relative_distance
 
 # Around a vector's 16 lanes, a job's 8192 elements, and with few channels.
 SIZES = [
@@ -384,3 +384,53 @@ def test_errors_are_the_cpus(device, call):
     with pytest.raises(type(expected.value)) as raised:
         call(x.to(device))
     assert str(raised.value) == str(expected.value)
+
+
+def _distance_by_cpu(function, x, device):
+    """How far the device's results are from float64, and the CPU's."""
+    exact = function(x.double())
+    distances = [
+        [relative_distance(r, e) for r, e in zip(function(there), exact, strict=True)]
+        for there in (x.to(device), x)
+    ]
+    return zip(*distances, strict=True)
+
+
+_LONG = {
+    "layer": (
+        lambda x: torch.native_layer_norm(x, x.shape[1:], None, None, 1e-5),
+        (1, 9_400_000),
+    ),
+    "batch": (
+        lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5),
+        (1, 2, 2000, 2000),
+    ),
+    "group": (
+        lambda x: torch.native_group_norm(x, None, None, 1, 2, 4_000_000, 2, 1e-5),
+        (1, 2, 2000, 2000),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _LONG)
+def test_millions_a_statistic(device, name):
+    """Sums of so many are precise: the CPU's own are within 1e-7."""
+    function, shape = _LONG[name]
+    x = torch.randn(shape) * 2 + 1
+    for own, cpu in _distance_by_cpu(function, x, device):
+        assert own < 2.5e-7, f"{own}, CPU {cpu}"
+
+
+def test_layer_norm_gradient_of_long_rows(device):
+    x, grad = torch.randn(2, 1, 9_400_000)
+    weight = torch.randn(9_400_000)
+
+    def gradients(x, weight, grad):
+        x, weight = (t.detach().clone().requires_grad_() for t in (x, weight))
+        F.layer_norm(x, weight.shape, weight).backward(grad)
+        return x.grad, weight.grad
+
+    exact = gradients(*(t.double() for t in (x, weight, grad)))
+    result = gradients(*(t.to(device) for t in (x, weight, grad)))
+    for found, expected in zip(result, exact, strict=True):
+        assert relative_distance(found, expected) < 2.5e-7
