@@ -139,6 +139,18 @@ void check_dtypes(const Tensor& input, const Tensor& weight) {
                               "'");
 }
 
+// A transposed convolution's; PyTorch checks those of others.
+void check_output_size(const Tensor& input, IntArrayRef sizes) {
+  const IntArrayRef given = input.sizes().slice(2), found = sizes.slice(2);
+  TORCH_CHECK(
+      std::all_of(found.begin(), found.end(), [](int64_t n) { return n > 0; }),
+      "Given input size per channel: (",
+      c10::Join(" x ", given),
+      "). Calculated output size per channel: (",
+      c10::Join(" x ", found),
+      "). Output size is too small");
+}
+
 Tensor convolution(const Tensor& input,
                    const Tensor& weight,
                    const std::optional<Tensor>& bias,
@@ -160,6 +172,9 @@ Tensor convolution(const Tensor& input,
                                         groups)
           : at::native::conv_output_size(
                 input.sizes(), weight.sizes(), padding, stride, dilation);
+  if (transposed) {
+    check_output_size(input, sizes);
+  }
   Tensor output = at::empty(
       sizes, input.options().memory_format(memory_format_of(input, weight)));
   if (output.numel() == 0) {

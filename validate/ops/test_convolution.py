@@ -483,3 +483,14 @@ def test_errors_are_torchs(device):
         F.conv2d(x.double(), weight)
     with pytest.raises(RuntimeError, match="not implemented for"):
         F.conv2d(x.long(), weight.long())
+
+
+def test_transposed_output_too_small(device):
+    for size, options in (
+        ((2, 2), {"stride": (3, 1), "padding": (1, 2), "output_padding": (1, 0)}),
+        ((2,), {"padding": 2}),
+    ):
+        x, weight = torch.randn(4, 4, *size), torch.randn(4, 1, *(3 for _ in size))
+        function = getattr(F, f"conv_transpose{len(size)}d")
+        with pytest.raises(RuntimeError, match="Output size is too small"):
+            function(x.to(device), weight.to(device), groups=4, **options)
