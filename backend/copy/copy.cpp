@@ -9,6 +9,7 @@
 #include "transpose.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -67,8 +68,12 @@ Tensor staging(const Tensor& like, c10::Device device, at::ScalarType dtype) {
 
 void copy_on_device(const Tensor& destination, const Tensor& source) {
   if (is_plain(destination, source) && !prefers_kernel(destination)) {
+    at::assert_no_partial_overlap(destination, source);
     const runtime::Location from = location_of(source);
     const runtime::Location to = location_of(destination);
+    if (from.memory == to.memory && from.byte_offset == to.byte_offset) {
+      return;
+    }
     queue_of(destination)
         .copy(from.memory,
               from.byte_offset,
@@ -239,6 +244,8 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& destination) {
 }
 
 at::Scalar local_scalar_dense(const Tensor& self) {
+  TORCH_CHECK(self.numel() > 0,
+              "_local_scalar_dense: Empty tensor not supported");
   Tensor host = at::empty({}, self.options().device(at::kCPU));
   copy_from(self.reshape({}), host, false);
   return host.item();

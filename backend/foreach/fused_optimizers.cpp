@@ -276,6 +276,7 @@ void amp_unscale(TensorList self, Tensor& found_inf, const Tensor& inv_scale) {
               "found_inf must be a float tensor.");
   // Lists of one dtype a launch.
   std::map<at::ScalarType, std::vector<Tensor>> by_dtype;
+  std::vector<std::pair<Tensor, Tensor>> strided;  // and what is scaled of it
   for (const Tensor& tensor : self) {
     TORCH_CHECK(at::isFloatingType(tensor.scalar_type()) &&
                     tensor.device() == found_inf.device(),
@@ -286,11 +287,13 @@ void amp_unscale(TensorList self, Tensor& found_inf, const Tensor& inv_scale) {
                 tensor.scalar_type(),
                 " on ",
                 tensor.device());
-    TORCH_CHECK(tensor.is_non_overlapping_and_dense(),
-                "_amp_foreach_non_finite_check_and_unscale_: expected dense "
-                "gradients, got strides ",
-                tensor.strides());
-    by_dtype[tensor.scalar_type()].push_back(tensor);
+    const Tensor dense = tensor.is_non_overlapping_and_dense()
+                             ? tensor
+                             : tensor.clone();  // copy: grouped walks all of it
+    by_dtype[tensor.scalar_type()].push_back(dense);
+    if (!dense.is_same(tensor)) {
+      strided.emplace_back(tensor, dense);
+    }
   }
   for (const auto& [dtype, tensors] : by_dtype) {
     const std::vector<Tensor> found(tensors.size(), found_inf);
@@ -307,6 +310,9 @@ void amp_unscale(TensorList self, Tensor& found_inf, const Tensor& inv_scale) {
             {}),
         "_amp_foreach_non_finite_check_and_unscale_: opencl tensors that lie "
         "beyond 2^29 elements of their buffer");
+  }
+  for (const auto& [tensor, dense] : strided) {
+    tensor.copy_(dense);
   }
 }
 

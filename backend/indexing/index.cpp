@@ -255,6 +255,16 @@ Tensor& index_fill_scalar(Tensor& self,
       "index_fill_(): Expected dtype int32 or int64 for index.");
   TORCH_CHECK(index.dim() <= 1,
               "index_fill_(): Index has to be a vector/scalar");
+  TORCH_CHECK(self.is_complex() || !value.isComplex(),
+              "index_fill_(): Converting complex Scalar to non-complex type is "
+              "not supported");
+  at::assert_no_overlap(self, index);
+  if (at::has_internal_overlap(self) == at::MemOverlap::Yes) {
+    TORCH_WARN(
+        "Use of index_fill_ on expanded tensors is deprecated. Please clone() "
+        "the tensor before performing this operation. This also applies to "
+        "advanced indexing e.g. tensor[indices] = scalar");
+  }
   const Tensor table = at_least_1d(self);
   dim = at::maybe_wrap_dim(dim, self.dim());
   std::vector<int64_t> sizes = table.sizes().vec();

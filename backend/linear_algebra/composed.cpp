@@ -175,7 +175,7 @@ Tensor cdist_backward(const Tensor& grad,
     slope = diff.sign()
                 .mul_(diff.abs().pow_(p - 1))
                 .div_(distance.pow(p - 1))
-                .masked_fill_(zero, 0);
+                .masked_fill_(p < 1 ? zero.logical_or(diff.eq(0)) : zero, 0);
   }
   return slope.mul_(grad.unsqueeze(-1)).sum(-2).sum_to_size(x1.sizes());
 }

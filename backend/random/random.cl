@@ -143,9 +143,9 @@ DISTRIBUTION random_bernoulli(PARAMETERS(out_t), const real_t p, const real_t un
 }
 
 // The middle of the uniform number's cell: never 0, nor 1, to which the middle of
-// the last cell would round.
+// the last cell would round, as float16 would round that of the first to 0.
 #define CELL (1 / (real_t)((ulong)1 << DIGITS))
-#define OPEN_UNIFORM(i) fmin(UNIFORM(i) + CELL / 2, 1 - CELL)
+#define OPEN_UNIFORM(i) clamp(UNIFORM(i) + CELL / 2, (reals_t)CELL, (reals_t)(1 - CELL))
 
 DISTRIBUTION random_exponential(PARAMETERS(out_t), const real_t rate, const real_t unused) {
   FILL(-log1p(-OPEN_UNIFORM(i)) / rate)

@@ -3,14 +3,15 @@
 #include "../device/device.h"
 
 #include <ATen/Context.h>
-#include <ATen/Dispatch_v2.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/fill.h>
+#include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -18,8 +19,6 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
-
-#include <limits>
 
 namespace torch_opencl::aten {
 namespace {
@@ -30,23 +29,15 @@ using at::Tensor;
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 // torch.utils.deterministic.fill_uninitialized_memory is the backend's duty.
-Tensor filled_if_deterministic(Tensor tensor) {
+bool fills_memory() {
   const at::Context& context = at::globalContext();
-  if (context.deterministicAlgorithms() &&
-      context.deterministicFillUninitializedMemory() && tensor.numel() > 0) {
-    if (tensor.is_floating_point() || tensor.is_complex()) {
-      tensor.fill_(std::numeric_limits<double>::quiet_NaN());
-    } else if (tensor.scalar_type() == at::kBool) {
-      tensor.fill_(true);
-    } else {
-      AT_DISPATCH_V2(tensor.scalar_type(),
-                     "empty",
-                     AT_WRAP([&] {
-                       tensor.fill_(static_cast<int64_t>(
-                           std::numeric_limits<scalar_t>::max()));
-                     }),
-                     AT_EXPAND(AT_INTEGRAL_TYPES_V2));
-    }
+  return context.deterministicAlgorithms() &&
+         context.deterministicFillUninitializedMemory();
+}
+
+Tensor filled_if_deterministic(Tensor tensor) {
+  if (fills_memory() && tensor.numel() > 0) {
+    at::native::fill_empty_deterministic_(tensor);
   }
   return tensor;
 }
@@ -134,12 +125,16 @@ const Tensor& resize_(const Tensor& self,
                       IntArrayRef size,
                       std::optional<at::MemoryFormat> memory_format) {
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  const auto old_bytes = static_cast<int64_t>(impl->unsafe_storage().nbytes());
   resize_impl(impl, size, std::nullopt);
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve,
                 "Unsupported memory format",
                 *memory_format);
     impl->empty_tensor_restride(*memory_format);
+  }
+  if (fills_memory()) {
+    at::native::fill_resize_deterministic_(self, old_bytes);
   }
   return self;
 }
@@ -270,6 +265,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_", TORCH_FN(set_empty));
   m.impl("_has_compatible_shallow_copy_type",
          TORCH_FN(has_compatible_shallow_copy_type));
+  m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
   m.impl("record_stream", TORCH_FN(record_stream));
 }
 

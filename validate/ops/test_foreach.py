@@ -139,3 +139,21 @@ def test_grad_scaler(device):
             results.append((weight.detach().cpu(), scaler.get_scale()))
         torch.testing.assert_close(results[0][0], results[1][0])
         assert results[0][1] == results[1][1]
+
+
+def test_unscale_of_strided_gradients(device):
+    one, inverse = torch.zeros(1, device=device), torch.full((1,), 0.5, device=device)
+    whole = torch.arange(12.0)
+    for view in (
+        lambda x: x[::2],
+        lambda x: x.view(3, 4).t(),
+        lambda x: x.view(3, 4)[1],
+    ):
+        there, expected = whole.to(device), whole.clone()
+        view(expected).mul_(0.5)
+        torch._amp_foreach_non_finite_check_and_unscale_([view(there)], one, inverse)
+        assert torch.equal(there.cpu(), expected)
+    assert one.item() == 0
+    bad = torch.full((6,), float("inf"), device=device)[::2]
+    torch._amp_foreach_non_finite_check_and_unscale_([bad], one, inverse)
+    assert one.item() == 1

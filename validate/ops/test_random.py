@@ -213,3 +213,10 @@ def test_multinomial_errors_are_the_cpus(device, weights, count, replacement):
         assert str(raised.value) == str(expected)
     else:
         torch.multinomial(weights.to(device), count, replacement)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_exponential_is_never_zero(device, dtype):
+    """Three of so many draws are of the smallest uniform number."""
+    x = torch.empty(50_000_000, device=device, dtype=dtype).exponential_()
+    assert x.min() > 0

@@ -1,0 +1,80 @@
+"""Storages that are shared, grown or overlap, and what cannot be read of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+_OVERLAP = "unsupported operation: some elements of the input tensor"
+
+
+def test_is_set_to(device):
+    x = torch.ones(3, device=device)
+    y = torch.empty(0, device=device).set_(x)
+    assert y.is_set_to(x)
+    assert x.is_set_to(y)
+    assert torch.empty(0, device=device).set_(x.untyped_storage(), 0, (3,)).is_set_to(x)
+    assert not x[1:].is_set_to(x)
+    assert not x.clone().is_set_to(x)
+
+
+@pytest.fixture
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.complex64, torch.int32, torch.bool]
+)
+def test_filled_memory(device, dtype, deterministic):
+    """torch.utils.deterministic.fill_uninitialized_memory, which is on by default."""
+
+    def made(device):
+        x = torch.ones(2, dtype=dtype, device=device)
+        return [
+            x.clone().resize_(5),
+            x.clone().resize_(1, 2, 2, 3, memory_format=torch.channels_last),
+            torch.ones(4, dtype=dtype, device=device)[:2].resize_(3),
+            torch.empty(2, dtype=dtype, device=device),
+            torch.empty_strided((2, 3), (1, 4), dtype=dtype, device=device),
+            torch.empty_like(x),
+            x.new_empty(3),
+        ]
+
+    for found, expected in zip(made(device), made("cpu"), strict=True):
+        torch.testing.assert_close(
+            found.cpu(), expected, rtol=0, atol=0, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.uint8])
+def test_overlapping_copy(device, dtype):
+    for size in (10, 1 << 20):
+        x = torch.zeros(size, dtype=dtype, device=device)
+        with pytest.raises(RuntimeError, match=_OVERLAP):
+            x[1:].copy_(x[:-1])
+    square = torch.rand(4, 4, device=device)
+    with pytest.raises(RuntimeError, match=_OVERLAP):
+        square[:3].copy_(square[1:])
+    before = square.cpu()
+    assert torch.equal(square.copy_(square.view(4, 4)).cpu(), before)
+
+
+def test_index_fill_of_its_own_index(device):
+    index = torch.tensor([0, 1], device=device)
+    with pytest.raises(RuntimeError, match=_OVERLAP):
+        index.index_fill_(0, index, 5)
+    expanded = torch.zeros(3, 1, device=device).expand(3, 2)
+    with pytest.warns(UserWarning, match="index_fill_ on expanded tensors"):
+        expanded.index_fill_(0, torch.tensor([0], device=device), 5.0)
+    assert expanded.tolist() == [[5, 5], [0, 0], [0, 0]]
+
+
+def test_item_of_nothing(device):
+    x = torch.empty(0, device=device)
+    with pytest.raises(RuntimeError, match="a Tensor with 0 elements cannot be"):
+        x.item()
+    with pytest.raises(RuntimeError, match="Empty tensor not supported"):
+        torch.ops.aten._local_scalar_dense(x)
