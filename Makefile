@@ -7,6 +7,7 @@ VALIDATE_ARGS ?=
 SECONDS ?= 60
 FUZZ_ARGS ?=
 OCLGRIND_ARGS ?=
+GPU_ARGS ?=
 
 python := $(VENV)/bin/python
 tools := tools/setup_environment.py tools/build_requirements.py
@@ -15,12 +16,12 @@ build_environment := $(VENV)/.build-environment
 test_environment := $(VENV)/.test-environment
 editable := $(VENV)/.editable-install
 
-.PHONY: help build test fuzz validate oclgrind wheel lint format clean
+.PHONY: help build test fuzz validate oclgrind wheel lint format clean gpu-lab gpu-gate
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 validate: $(editable) ## compare whole networks on every OpenCL device with the CPU
 	$(python) validate/run_all.py $(VALIDATE_ARGS)
@@ -42,6 +43,12 @@ build: $(build_environment) ## build the extension in place
 
 wheel: $(editable) ## build a wheel and use it in another environment
 	$(python) validate/packaging/check_wheel.py
+
+gpu-lab: $(editable) ## judge the kernels for GPUs without one: docs/gpu.md
+	PYTHONPATH=benchmarks $(python) -m gpu.lab $(GPU_ARGS)
+
+gpu-gate: $(editable) ## compile the kernels for GPUs; no spills, no new private memory
+	PYTHONPATH=benchmarks $(python) -m gpu.lab --gate $(GPU_ARGS)
 
 # OpenCL C is left alone: clang-format takes kernel attributes for functions.
 lint: $(lint_python) ## check style

@@ -1,0 +1,238 @@
+"""Collects what the laboratory found and writes it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from . import peer, published, render, sectors, tools
+from .cards import CARDS
+from .compile import Compiled, Compilers, Program
+from .model import Constants, Prediction, Shape, predict, shape_of, total
+from .targets import TARGETS, Kernel
+from .work import DENSE, Work, works_of
+
+# Of whom arguments are read, and the loops of targets without disassembler.
+REFERENCE = "gfx1030"
+# A product of the training floors: more operations than this, and fewer groups
+# than two for each of 36 units.
+LARGE_PRODUCT, FEW_GROUPS = 2.0**23, 72
+
+
+class Kernels:
+    """Compiled kernels by program, target and name."""
+
+    def __init__(self, compiled: list[Compiled]) -> None:
+        self._by_program = {(c.program, c.target): c for c in compiled if not c.error}
+
+    def find(self, program: str, target: str, name: str) -> Kernel | None:
+        compiled = self._by_program.get((program, target))
+        if compiled is None:
+            return None
+        return next((k for k in compiled.kernels if k.name == name), None)
+
+    def shape(self, program: str, target: str, name: str, useful: float) -> Shape:
+        """For the model. A target that was not compiled for is as REFERENCE."""
+        reference = self._by_program[program, REFERENCE]
+        own = self._by_program.get((program, target), reference)
+        known = own if own.instructions else reference
+        kernel = self.find(program, own.target, name)
+        if kernel is None:
+            raise ValueError(f"{name} was not compiled for {own.target}")
+        loop, instructions = known.loops.get(name), known.instructions.get(name, 0)
+        return shape_of(kernel, own.target, loop, instructions, useful)
+
+
+def summary(compiled: list[Compiled]) -> list[dict[str, Any]]:
+    """A row a target: what all kernels together have."""
+    rows = []
+    for target in TARGETS:
+        own = [c for c in compiled if c.target == target]
+        if not own:
+            continue
+        kernels = [k for c in own for k in c.kernels]
+        occupancies = sorted(k.occupancy for k in kernels if k.occupancy is not None)
+        rows.append(
+            {
+                "target": target,
+                "cards": TARGETS[target].cards,
+                "programs": len(own),
+                "errors": sum(bool(c.error) for c in own),
+                "kernels": len(kernels),
+                "registers": max((k.registers for k in kernels), default=0),
+                "spilling": sum(k.spills > 0 for k in kernels),
+                "private": sum(k.private > 0 for k in kernels),
+                "private bytes": max((k.private for k in kernels), default=0),
+                "local bytes": max((k.local for k in kernels), default=0),
+                "occupancy": occupancies[len(occupancies) // 2]
+                if occupancies
+                else None,
+                "simd": dict(Counter(k.simd for k in kernels)),
+            }
+        )
+    return rows
+
+
+def kernel_rows(
+    compiled: list[Compiled], names: dict[str, str]
+) -> list[dict[str, Any]]:
+    """A row a kernel and target, the dense ones with their loops."""
+    rows = []
+    for program in compiled:
+        for kernel in program.kernels:
+            row = asdict(kernel)
+            del row["arguments"]
+            row |= {"kernel": f"{names[program.program]}:{kernel.name}"}
+            row |= {"program": program.program, "target": program.target}
+            loop = program.loops.get(kernel.name)
+            if loop is not None and DENSE.search(kernel.name):
+                row["loop"] = {
+                    **asdict(loop),
+                    "fma_per_issue": loop.fma_per_issue,
+                    "words_per_fma": loop.words_per_fma,
+                }
+            rows.append(row)
+    return rows
+
+
+def step_of(
+    trace: dict[str, Any],
+    kernels: Kernels,
+    useful: dict[str, float],
+    constants: Constants,
+) -> dict[str, Any]:
+    """A network's step on every card."""
+    programs = {
+        int(number): Program(entry["text"], entry["options"])
+        for number, entry in trace["programs"].items()
+    }
+    arguments = {}
+    for launch in trace["launches"]:
+        if "launch" in launch:
+            key = launch["of"], launch["launch"]
+            found = kernels.find(programs[key[0]].key, REFERENCE, key[1])
+            if found is None:
+                raise ValueError(f"{key[1]} was not compiled for {REFERENCE}")
+            arguments[key] = found
+    works = works_of(trace, arguments)
+    flops = sum(op["flops"] for op in trace["ops"])
+    row: dict[str, Any] = {
+        "network": trace["network"],
+        "mode": trace["mode"],
+        "batch": trace["batch"],
+        "launches": len(works),
+        "tera operations": flops / 1e12,
+        "gigabytes": sum(work.bytes for work in works) / 1e9,
+        "kernels": dict(Counter(work.kernel for work in works).most_common()),
+        "products": _products(works),
+        "milliseconds": {},
+        "share of peak": {},
+        "slowest": {},
+    }
+    for card in CARDS.values():
+        predictions = predict_step(works, programs, kernels, useful, card, constants)
+        seconds = total(predictions)
+        row["milliseconds"][card.name] = seconds * 1e3
+        row["share of peak"][card.name] = flops / seconds / card.tera / 1e12
+        row["slowest"][card.name] = _slowest(works, predictions)
+    return row
+
+
+def predict_step(works, programs, kernels, useful, card, constants) -> list[Prediction]:
+    shapes: dict[tuple[int, str], Shape] = {}
+    predictions = []
+    for work in works:
+        key = (work.program, work.kernel)
+        if key not in shapes:
+            name = work.kernel.rpartition(":")[2]
+            shapes[key] = (
+                Shape()
+                if work.program < 0
+                else kernels.shape(
+                    programs[work.program].key, card.target, name, useful.get(name, 1.0)
+                )
+            )
+        predictions.append(predict(work, shapes[key], card, constants))
+    return predictions
+
+
+def _products(works: list[Work]) -> dict[str, int]:
+    """How many large products there are, and with too few work-groups."""
+    products = [w for w in works if w.flops > LARGE_PRODUCT]
+    few = sum(w.groups < FEW_GROUPS for w in products)
+    return {"large": len(products), "few groups": few}
+
+
+def _slowest(works, predictions) -> list[dict[str, Any]]:
+    seconds: dict[str, float] = defaultdict(float)
+    bounds: dict[str, Counter] = defaultdict(Counter)
+    for work, prediction in zip(works, predictions, strict=True):
+        seconds[work.kernel] += prediction.seconds
+        bounds[work.kernel][prediction.bound] += prediction.seconds
+    whole = sum(seconds.values())
+    ranked = sorted(seconds, key=lambda name: -seconds[name])[:8]
+    return [
+        {
+            "kernel": name,
+            "share": seconds[name] / whole,
+            "bound": bounds[name].most_common(1)[0][0],
+        }
+        for name in ranked
+    ]
+
+
+def collect(
+    traces: list[dict[str, Any]],
+    programs: list[Program],
+    compiled: list[Compiled],
+    steps: list[str],
+) -> dict[str, Any]:
+    """Everything, as plain values."""
+    names = {program.key: program.name for program in programs}
+    record: dict[str, Any] = {
+        "tools": tools.versions(),
+        "programs": len(programs),
+        "summary": summary(compiled),
+        "kernels": kernel_rows(compiled, names),
+        "errors": [
+            {"program": names[c.program], "target": c.target, "error": c.error}
+            for c in compiled
+            if c.error
+        ],
+        "cards": {name: asdict(card) for name, card in CARDS.items()},
+    }
+    uses: list[sectors.Use] = []
+    if "sectors" in steps:
+        uses = sectors.simulate(tools.BUILD / "simulated")
+        record["sectors"] = [asdict(use) for use in uses]
+    if "peer" in steps:
+        of_peer = peer.programs(tools.build_recorder(), tools.BUILD / "peer")
+        targets = list(dict.fromkeys(c.target for c in compiled))
+        peers = Compilers().compile(of_peer, targets)
+        record["peer"] = kernel_rows(peers, {p.key: "CLBlast" for p in of_peer})
+    if "model" in steps:
+        training = {t["network"]: t for t in traces if t["mode"] == "train"}
+        checked = published.validate(training)
+        record["validation"] = {
+            "constants": asdict(checked.constants),
+            "rows": [{**asdict(row), "error": row.error} for row in checked.rows],
+            "error": checked.error,
+        }
+        kernels = Kernels(compiled)
+        useful = sectors.worst(uses)
+        record["steps"] = [
+            step_of(trace, kernels, useful, checked.constants) for trace in traces
+        ]
+    return record
+
+
+def write(record: dict[str, Any], root: Path) -> None:
+    (root / "report").mkdir(exist_ok=True)
+    text = json.dumps(record, indent=1)
+    (root / "report" / "gpu.json").write_text(text + "\n")
+    (root / "report" / "gpu.html").write_text(render.html(record))
+    page = root / "docs" / "gpu.md"
+    page.write_text(render.into_page(page.read_text(), record))
