@@ -9,7 +9,8 @@
 // the order of the indices: no two work-items write one row.
 // embedding_bag_weights_gradient: a work-item makes one index's dot product.
 //
-// Indices outside the table, and bags outside the offsets, count for nothing.
+// Indices outside the table and offsets outside the indices are reported, and count
+// for nothing.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -62,7 +63,8 @@ BOUNDED void embedding_bag_sum(TENSOR(storage_t, output),
                                CONST_TENSOR(index_t, indices),
                                CONST_TENSOR(index_t, offsets),
                                CONST_TENSOR(storage_t, per_sample_weights),
-                               const problem_t p) {
+                               const problem_t p, global report_t *record,
+                               const int op) {
   BAG
   const int count = min((long)LANES, p.columns - column);
   lanes_t sum = 0;
@@ -71,7 +73,7 @@ BOUNDED void embedding_bag_sum(TENSOR(storage_t, output),
     const long row = POINTER(indices)[s];
     if (row == p.padding) continue;
     ++size;
-    if (row < 0 || row >= p.rows) continue;
+    if (!checked_index(record, op, row, 0, p.rows, 0)) continue;
     const lanes_t value =
         load_lanes(POINTER(weight), row * p.row_stride + column * p.column_stride,
                    p.column_stride, count);
@@ -89,7 +91,8 @@ BOUNDED void embedding_bag_max(TENSOR(storage_t, output),
                                CONST_TENSOR(storage_t, weight),
                                CONST_TENSOR(index_t, indices),
                                CONST_TENSOR(index_t, offsets),
-                               const problem_t p) {
+                               const problem_t p, global report_t *record,
+                               const int op) {
   BAG
   compute_t greatest = 0;
   long at = 0;
@@ -98,7 +101,7 @@ BOUNDED void embedding_bag_max(TENSOR(storage_t, output),
     const long row = POINTER(indices)[s];
     if (row == p.padding) continue;
     ++size;
-    if (row < 0 || row >= p.rows) continue;
+    if (!checked_index(record, op, row, 0, p.rows, 0)) continue;
     const compute_t value =
         LOAD(POINTER(weight), row * p.row_stride + column * p.column_stride);
     if (size == 1 || value > greatest) {
@@ -112,10 +115,19 @@ BOUNDED void embedding_bag_max(TENSOR(storage_t, output),
 }
 #endif
 
+inline void check_offsets(global report_t *record, int op, const global index_t *offsets,
+                          const problem_t *p) {
+  const long first = offsets[0];
+  const long last = offsets[p->offsets - 1];
+  if (first != 0) write_report(record, op, REPORT_FIRST_OFFSET, first, 0, 0);
+  if (last > p->samples) write_report(record, op, REPORT_LAST_OFFSET, last, p->samples, 0);
+}
+
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void embedding_bag_of(TENSOR(index_t, offset2bag), CONST_TENSOR(index_t, offsets),
-                      const problem_t p) {
+                      const problem_t p, global report_t *record, const int op) {
   const long s = get_global_id(0);
+  if (s == 0 && p.offsets > 0) check_offsets(record, op, POINTER(offsets), &p);
   if (s >= p.samples) return;
   long begin = 0;
   long end = p.offsets;

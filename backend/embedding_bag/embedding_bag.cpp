@@ -1,6 +1,6 @@
 // embedding_bag, its gradients, and embedding_renorm_.
 #include "../../cpp/aten/fallback.h"
-#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/reports.h"
 #include "../sorting/sort.h"
 #include "kernel_sources.h"
 
@@ -122,7 +122,6 @@ void check_arguments(const Tensor& weight,
               "include_last_offset: number of offset should be at least 1");
 }
 
-// Offsets are not looked at here: that would wait for the device.
 std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
     const Tensor& weight,
     const Tensor& indices_,
@@ -170,7 +169,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
            range(problem.samples, 64),
            arg(offset2bag),
            arg(offsets),
-           problem);
+           problem,
+           reports(weight, "embedding_bag"));
   }
   if (output.numel() > 0) {
     const auto run = [&](const char* kernel, const auto&... outputs) {
@@ -184,7 +184,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
               {"WG_Y", tile.y}},
              range_of(tile, problem.columns, problem.bags),
              outputs...,
-             problem);
+             problem,
+             reports(weight, "embedding_bag"));
     };
     if (mode == kMax) {
       run("embedding_bag_max",
@@ -320,6 +321,7 @@ Tensor& embedding_renorm_(Tensor& self,
   if (indices.numel() == 0) {
     return self;
   }
+  const ReportAs report_as("embedding_renorm_");
   const Tensor flat = indices.reshape({-1});
   const Tensor rows = self.index_select(0, flat);
   const Tensor norm = at::linalg_vector_norm(rows,

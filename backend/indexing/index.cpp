@@ -1,5 +1,5 @@
 // Advanced indexing and its relatives along one dimension.
-#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
 #include "indexed.h"
 
@@ -11,6 +11,7 @@
 #include <ATen/ops/_index_put_impl_native.h>
 #include <ATen/ops/_index_put_impl_ops.h>
 #include <ATen/ops/embedding_dense_backward_ops.h>
+#include <ATen/ops/embedding_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gather_meta.h>
 #include <ATen/ops/gather_ops.h>
@@ -30,19 +31,73 @@
 #include <ATen/ops/zeros.h>
 
 namespace torch_opencl::ops {
-namespace {
 
 using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Scalar;
 using at::Tensor;
 
+namespace {
+
+Tensor at_least_1d(const Tensor& tensor) {
+  return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+}
+
+}  // namespace
+
+Tensor spread(const Tensor& index, IntArrayRef sizes, int64_t dim) {
+  std::vector<int64_t> shape(sizes.size(), 1);
+  shape[dim] = index.numel();
+  return index.reshape(shape).expand(sizes);
+}
+
+void scatter_into(const Tensor& self,
+                  const Tensor& index,
+                  const Tensor& source,
+                  const Tensor& out,
+                  Indexed mode,
+                  const IndexedBy& by,
+                  const Scalar& alpha) {
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, index);
+  at::assert_no_overlap(out, source);
+  if (mode == Indexed::kAdd &&
+      compute_type(out.scalar_type()) != out.scalar_type()) {
+    // Sums of many half values are taken in the compute type and rounded once.
+    const at::ScalarType compute = compute_type(out.scalar_type());
+    Tensor sums = self.to(compute);
+    indexed_along(at_least_1d(sums),
+                  at_least_1d(source.to(compute)),
+                  at_least_1d(index),
+                  mode,
+                  by,
+                  alpha);
+    out.copy_(sums);
+    return;
+  }
+  if (!out.is_same(self)) {
+    out.copy_(self);
+  }
+  indexed_along(at_least_1d(out),
+                at_least_1d(source),
+                at_least_1d(index),
+                mode,
+                by,
+                alpha);
+}
+
+namespace {
+
 struct index_out : at::meta::structured_index_Tensor {
   void impl(const meta_return_ty& precomputed,
             const Tensor& /*self*/,
             at::IOptTensorListRef /*indices*/,
             const Tensor& /*out*/) {
-    indexed(*this, Indexed::kGet, precomputed.sizes, precomputed.strides);
+    indexed(*this,
+            Indexed::kGet,
+            precomputed.sizes,
+            precomputed.strides,
+            {.op = "index", .wraps = true});
   }
 };
 
@@ -50,7 +105,11 @@ void index_put_kernel(at::TensorIterator& iter,
                       IntArrayRef sizes,
                       IntArrayRef strides,
                       bool accumulate) {
-  indexed(iter, accumulate ? Indexed::kAdd : Indexed::kPut, sizes, strides);
+  indexed(iter,
+          accumulate ? Indexed::kAdd : Indexed::kPut,
+          sizes,
+          strides,
+          {.op = "index_put_", .wraps = true});
 }
 
 // tensor[mask] = number. ATen knows this way for numbers on the CPU only, and
@@ -69,17 +128,6 @@ Tensor& index_put_impl(Tensor& self,
     }
   }
   return at::native::_index_put_impl_(self, indices, value, accumulate, unsafe);
-}
-
-// `index` repeated over the other dimensions of a tensor of these sizes.
-Tensor spread(const Tensor& index, IntArrayRef sizes, int64_t dim) {
-  std::vector<int64_t> shape(sizes.size(), 1);
-  shape[dim] = index.numel();
-  return index.reshape(shape).expand(sizes);
-}
-
-Tensor at_least_1d(const Tensor& tensor) {
-  return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
 }
 
 void check_index(const Tensor& index, const char* op) {
@@ -109,8 +157,11 @@ Tensor& index_select_out(const Tensor& self,
   at::native::resize_output(out, sizes);
   const Tensor table = at_least_1d(self);
   const Tensor result = at_least_1d(out);
-  indexed_along(
-      table, result, spread(index, result.sizes(), dim), dim, Indexed::kGet);
+  indexed_along(table,
+                result,
+                spread(index, result.sizes(), dim),
+                Indexed::kGet,
+                {.op = "index_select", .dim = dim});
   return out;
 }
 
@@ -131,45 +182,10 @@ struct gather_out : at::meta::structured_gather {
     indexed_along(at_least_1d(self),
                   at_least_1d(out),
                   at_least_1d(index),
-                  dim,
-                  Indexed::kGet);
+                  Indexed::kGet,
+                  {.op = "gather", .dim = dim});
   }
 };
-
-void scatter(const Tensor& self,
-             int64_t dim,
-             const Tensor& index,
-             const Tensor& source,
-             const Tensor& out,
-             Indexed mode,
-             const Scalar& alpha = 1) {
-  at::assert_no_internal_overlap(out);
-  at::assert_no_overlap(out, index);
-  at::assert_no_overlap(out, source);
-  if (mode == Indexed::kAdd &&
-      compute_type(out.scalar_type()) != out.scalar_type()) {
-    // Sums of many half values are taken in the compute type and rounded once.
-    const at::ScalarType compute = compute_type(out.scalar_type());
-    Tensor sums = self.to(compute);
-    indexed_along(at_least_1d(sums),
-                  at_least_1d(source.to(compute)),
-                  at_least_1d(index),
-                  dim,
-                  mode,
-                  alpha);
-    out.copy_(sums);
-    return;
-  }
-  if (!out.is_same(self)) {
-    out.copy_(self);
-  }
-  indexed_along(at_least_1d(out),
-                at_least_1d(source),
-                at_least_1d(index),
-                dim,
-                mode,
-                alpha);
-}
 
 struct scatter_src_out : at::meta::structured_scatter_src {
   void impl(const Tensor& self,
@@ -177,7 +193,8 @@ struct scatter_src_out : at::meta::structured_scatter_src {
             const Tensor& index,
             const Tensor& src,
             const Tensor& out) {
-    scatter(self, dim, index, src, out, Indexed::kPut);
+    scatter_into(
+        self, index, src, out, Indexed::kPut, {.op = "scatter", .dim = dim});
   }
 };
 
@@ -191,12 +208,12 @@ struct scatter_value_out : at::meta::structured_scatter_value {
             const Tensor& index,
             const Scalar& value,
             const Tensor& out) {
-    scatter(self,
-            dim,
-            index,
-            filled(value, out, at_least_1d(index).sizes()),
-            out,
-            Indexed::kPut);
+    scatter_into(self,
+                 index,
+                 filled(value, out, at_least_1d(index).sizes()),
+                 out,
+                 Indexed::kPut,
+                 {.op = "scatter", .dim = dim});
   }
 };
 
@@ -206,7 +223,12 @@ struct scatter_add_out : at::meta::structured_scatter_add {
             const Tensor& index,
             const Tensor& src,
             const Tensor& out) {
-    scatter(self, dim, index, src, out, Indexed::kAdd);
+    scatter_into(self,
+                 index,
+                 src,
+                 out,
+                 Indexed::kAdd,
+                 {.op = "scatter_add", .dim = dim});
   }
 };
 
@@ -219,13 +241,13 @@ struct index_add_out : at::meta::structured_index_add {
             const Scalar& alpha,
             const Tensor& out) {
     const Tensor values = at_least_1d(source);
-    scatter(self,
-            precomputed.dim,
-            spread(index, values.sizes(), precomputed.dim),
-            values,
-            out,
-            Indexed::kAdd,
-            alpha);
+    scatter_into(self,
+                 spread(index, values.sizes(), precomputed.dim),
+                 values,
+                 out,
+                 Indexed::kAdd,
+                 {.op = "index_add", .dim = precomputed.dim},
+                 alpha);
   }
 };
 
@@ -237,12 +259,12 @@ struct index_copy_out : at::meta::structured_index_copy {
             const Tensor& source,
             const Tensor& out) {
     const Tensor values = at_least_1d(source);
-    scatter(self,
-            precomputed.dim,
-            spread(index, values.sizes(), precomputed.dim),
-            values,
-            out,
-            Indexed::kPut);
+    scatter_into(self,
+                 spread(index, values.sizes(), precomputed.dim),
+                 values,
+                 out,
+                 Indexed::kPut,
+                 {.op = "index_copy", .dim = precomputed.dim});
   }
 };
 
@@ -272,8 +294,8 @@ Tensor& index_fill_scalar(Tensor& self,
   indexed_along(table,
                 filled(value, self, sizes),
                 spread(index, sizes, dim),
-                dim,
-                Indexed::kPut);
+                Indexed::kPut,
+                {.op = "index_fill_", .dim = dim, .wraps = true});
   return self;
 }
 
@@ -289,6 +311,16 @@ Tensor& index_fill_tensor(Tensor& self,
   return index_fill_scalar(self, dim, index, value.item());
 }
 
+Tensor embedding(const Tensor& weight,
+                 const Tensor& indices,
+                 c10::SymInt padding_idx,
+                 bool scale_grad_by_freq,
+                 bool sparse) {
+  const ReportAs report_as("embedding");
+  return at::native::embedding_symint(
+      weight, indices, std::move(padding_idx), scale_grad_by_freq, sparse);
+}
+
 // Rows of the gradient are summed in the order of the indices, so the same
 // input gives the same bits.
 Tensor embedding_dense_backward(const Tensor& grad_output,
@@ -296,8 +328,9 @@ Tensor embedding_dense_backward(const Tensor& grad_output,
                                 int64_t num_weights,
                                 int64_t padding_idx,
                                 bool scale_grad_by_freq) {
-  Tensor flat = indices.reshape({-1}).to(at::kLong);
+  const Tensor flat = indices.reshape({-1}).to(at::kLong);
   Tensor grads = grad_output.reshape({flat.numel(), grad_output.size(-1)});
+  const ReportAs report_as("embedding_dense_backward");
   if (scale_grad_by_freq) {
     const at::TensorOptions options = grads.options().dtype(at::kFloat);
     Tensor counts = at::zeros({num_weights}, options);
@@ -305,12 +338,17 @@ Tensor embedding_dense_backward(const Tensor& grad_output,
     grads = grads.div(counts.index_select(0, flat).unsqueeze(1))
                 .to(grad_output.scalar_type());
   }
-  if (padding_idx >= 0) {
-    // Out of range: written nowhere.
-    flat = flat.masked_fill(flat.eq(padding_idx), num_weights);
-  }
   Tensor grad_weight = at::zeros({num_weights, grads.size(1)}, grads.options());
-  return grad_weight.index_add_(0, flat, grads);
+  scatter_into(
+      grad_weight,
+      spread(flat, grads.sizes(), 0),
+      grads,
+      grad_weight,
+      Indexed::kAdd,
+      {.op = "embedding_dense_backward",
+       .skipped = padding_idx < 0 ? std::nullopt
+                                  : std::optional<int64_t>(padding_idx)});
+  return grad_weight;
 }
 
 }  // namespace
@@ -336,6 +374,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index_fill_.int_Tensor",
          &WithFallback<at::_ops::index_fill__int_Tensor,
                        &index_fill_tensor>::call);
+  m.impl("embedding", TORCH_FN(embedding));
   m.impl("embedding_dense_backward",
          &WithFallback<at::_ops::embedding_dense_backward,
                        &embedding_dense_backward>::call);

@@ -1,17 +1,21 @@
 // index_put_ with accumulate, in the order of the indices.
+#include "../../cpp/aten/reports.h"
+#include "indexed.h"
+#include "kernel_sources.h"
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
 #include <ATen/native/IndexingUtils.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/where.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
 namespace torch_opencl::ops {
 namespace {
 
+using namespace torch_opencl::aten;
 using at::Tensor;
 
 // Sums equal positions one after the other, so the same input gives the same
@@ -56,19 +60,24 @@ void index_put_in_order(Tensor& self,
   }
   const Tensor values = value.to(self.device()).expand(shape).permute(order);
 
-  Tensor linear;
-  Tensor is_valid;
+  Tensor linear = at::empty(index_shape, self.options().dtype(at::kLong));
   int64_t positions = 1;
   for (int64_t k = 0; k < count; ++k) {
-    const int64_t size = front.size(k);
-    Tensor index = ordered[k].to(at::kLong);
-    index = at::where(index.lt(0), index.add(size), index);
-    const Tensor inside = index.ge(0).logical_and(index.lt(size));
-    is_valid = is_valid.defined() ? is_valid.logical_and(inside) : inside;
-    linear = linear.defined() ? linear.mul(size).add(index) : index;
-    positions *= size;
+    if (linear.numel() > 0) {
+      launch(linear,
+             sources::range,
+             "linear_index",
+             {{"DTYPE", DType::kInt64}},
+             range(linear.numel(), 64),
+             arg(linear),
+             arg(ordered[k].to(at::kLong).contiguous()),  // copy: expanded
+             static_cast<uint64_t>(linear.numel()),
+             front.size(k),
+             static_cast<int32_t>(k),
+             reports(linear, "index_put_"));
+    }
+    positions *= front.size(k);
   }
-  linear = at::where(is_valid, linear, at::full_like(linear, positions));
 
   std::vector<int64_t> table_shape = {positions};
   std::vector<int64_t> value_shape = {linear.numel()};
@@ -76,12 +85,13 @@ void index_put_in_order(Tensor& self,
   value_shape.insert(value_shape.end(), rest.begin(), rest.end());
   Tensor table = front.contiguous();  // copy: indexed dimensions become one
   table = table.view(table_shape);
-  const Tensor flat = linear.reshape({-1});
-  if (accumulate) {
-    table.index_add_(0, flat, values.reshape(value_shape));
-  } else {
-    table.index_copy_(0, flat, values.reshape(value_shape));
-  }
+  const Tensor rows = values.reshape(value_shape);
+  scatter_into(table,
+               spread(linear.reshape({-1}), rows.sizes(), 0),
+               rows,
+               table,
+               accumulate ? Indexed::kAdd : Indexed::kPut,
+               {.op = "index_put_", .skipped = -1});
   front.copy_(table.view(front.sizes()));
 }
 

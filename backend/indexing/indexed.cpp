@@ -1,5 +1,6 @@
 #include "indexed.h"
 
+#include "../../cpp/aten/reports.h"
 #include "../common/bits.h"
 #include "../common/kernel_table.h"
 #include "../common/kernel_text.h"
@@ -54,6 +55,8 @@ struct Key {
   int indices;
   bool is_large;
   bool streams;  // shared runs are written past the caches
+  bool wraps;    // negative indices
+  bool skips;    // an index
   Run run;
 
   bool operator==(const Key&) const = default;
@@ -66,6 +69,8 @@ struct Key {
                             indices,
                             int{is_large},
                             int{streams},
+                            int{wraps},
+                            int{skips},
                             static_cast<int>(run)}) {
       hash = hash * 31 + field;
     }
@@ -164,6 +169,46 @@ std::string move_text(const Key& key) {
          "}\n";
 }
 
+// The offset of the element that the indices name, and whether there is one.
+std::string place_text(const Key& key) {
+  std::string text = "long indexed_at = 0;\nbool inside = true;\n";
+  for (int k = 0; k < key.indices; ++k) {
+    const std::string n = std::to_string(k);
+    text +=
+        "{\nconst long i" + n + " = POINTER(index" + n + ")[index" + n +
+        "_at];\nconst long at = " +
+        (key.wraps ? "i" + n + " < 0 ? i" + n + " + size" + n + " : " : "") +
+        "i" + n + ";\nconst bool is_good = at >= 0 && at < size" + n + ";\n" +
+        (key.skips ? "inside = inside && is_good && at != skipped;\n"
+                     "bad |= !is_good && at != skipped;\n"
+                   : "inside = inside && is_good;\nbad |= !is_good;\n") +
+        "indexed_at += at * stride" + n + ";\n}\n";
+  }
+  return text;
+}
+
+// Walks once more to find what `bad` stands for: the loops above are
+// vectorised.
+std::string report_text(const Key& key) {
+  std::string text = "if (bad) {\n";
+  if (key.run == Run::kAny) {
+    text += "for (int i = 0; i < width; ++i) {\n";
+  }
+  for (int k = 0; k < key.indices; ++k) {
+    const std::string n = std::to_string(k);
+    const std::string place =
+        "index" + n + "_at" +
+        (key.run == Run::kAny ? " + (i - width) * index" + n + "_strides.s0"
+                              : "");
+    text += "{\nconst long given = POINTER(index" + n + ")[" + place + "];\n" +
+            (key.skips ? "if (given != skipped) " : "") +
+            "checked_index(record, op, given, " +
+            (key.wraps ? "given < 0 ? -size" + n + " : 0" : "0") + ", size" +
+            n + ", dimension + " + n + ");\n}\n";
+  }
+  return text + (key.run == Run::kAny ? "}\n}\n" : "}\n");
+}
+
 std::string kernel_text(const Key& key, const runtime::DeviceInfo& device) {
   const bool is_run = key.run != Run::kNone;
   std::string text = preamble(key.dtype, false);
@@ -178,7 +223,8 @@ std::string kernel_text(const Key& key, const runtime::DeviceInfo& device) {
           "CONST_TENSOR(storage_t, source), const dims_t target_strides, "
           "const dims_t source_strides, const int16 sizes, "
           "const count_t items, const count_t steps, const int chunk, "
-          "const int runs, const compute_t alpha";
+          "const int runs, const compute_t alpha, global report_t *record, "
+          "const int op, const int dimension, const long skipped";
   std::vector<Walk> walks = {{"target_at", "target_strides"},
                              {"source_at", "source_strides"}};
   for (int k = 0; k < key.indices; ++k) {
@@ -217,6 +263,7 @@ std::string kernel_text(const Key& key, const runtime::DeviceInfo& device) {
     }
     text += "}\n";
   }
+  text += "int bad = 0;\n";
   if (key.run == Run::kAny) {
     // Vectors of elements from anywhere: twice as fast on PoCL, and eight times
     // slower where the driver vectorises over work-items.
@@ -225,14 +272,7 @@ std::string kernel_text(const Key& key, const runtime::DeviceInfo& device) {
     }
     text += "for (int i = 0; i < width; ++i) {\n";
   }
-  text += "long indexed_at = 0;\nint inside = 1;\n";
-  for (int k = 0; k < key.indices; ++k) {
-    const std::string n = std::to_string(k);
-    text += "{\nlong i = POINTER(index" + n + ")[index" + n +
-            "_at];\ni += i < 0 ? size" + n +
-            " : 0;\ninside = inside && i >= 0 && i < size" + n +
-            ";\nindexed_at += i * stride" + n + ";\n}\n";
-  }
+  text += place_text(key);
   text += move_text(key);
   if (key.run == Run::kAny) {
     for (const Walk& walk : walks) {
@@ -240,6 +280,7 @@ std::string kernel_text(const Key& key, const runtime::DeviceInfo& device) {
     }
     text += "}\n";
   }
+  text += report_text(key);
   return text + (is_run ? "}\n}\n}\n" : "}\n}\n");
 }
 
@@ -257,6 +298,7 @@ void launch_indexed(at::TensorIteratorBase& iter,
                     Indexed mode,
                     at::IntArrayRef sizes,
                     at::IntArrayRef strides,
+                    const IndexedBy& by,
                     const at::Scalar& alpha) {
   const int indices = iter.ntensors() - 2;
   const at::ScalarType type = iter.dtype(0);
@@ -297,7 +339,10 @@ void launch_indexed(at::TensorIteratorBase& iter,
                    is_large,
                    run == Run::kShared && mode == Indexed::kGet &&
                        exceeds_caches(queue.device(), iter.numel() * item),
+                   by.wraps,
+                   by.skipped.has_value(),
                    run});
+  const runtime::ReportArgument reports(queue, by.op);
   const auto lock = queue.lock(kernel);
   ArgumentBinder arguments(kernel);
   const auto bind_strides = [&](int operand, int64_t element) {
@@ -336,6 +381,9 @@ void launch_indexed(at::TensorIteratorBase& iter,
     unused.size = item;
     arguments.add(unused);
   }
+  arguments.add(reports);
+  arguments.add(static_cast<int32_t>(by.dim));
+  arguments.add(by.skipped.value_or(0));
   for (int k = 0; k < indices; ++k) {
     arguments.add(arg_in_at(iter.data_ptr(k + 2), at::kLong));
     bind_strides(k + 2, sizeof(int64_t));
@@ -353,17 +401,18 @@ void indexed(at::TensorIteratorBase& iter,
              Indexed mode,
              at::IntArrayRef sizes,
              at::IntArrayRef strides,
+             const IndexedBy& by,
              const at::Scalar& alpha) {
   if (iter.numel() > 0) {
-    launch_indexed(iter, mode, sizes, strides, alpha);
+    launch_indexed(iter, mode, sizes, strides, by, alpha);
   }
 }
 
 void indexed_along(const Tensor& table,
                    const Tensor& plain,
                    const Tensor& index,
-                   int64_t dim,
                    Indexed mode,
+                   IndexedBy by,
                    const at::Scalar& alpha) {
   if (index.numel() == 0) {
     return;
@@ -372,12 +421,13 @@ void indexed_along(const Tensor& table,
     indexed_along(table.reshape({1}),
                   plain.reshape({1}),
                   index.reshape({1}),
-                  0,
                   mode,
+                  by,
                   alpha);
     return;
   }
-  dim = at::maybe_wrap_dim(dim, index.dim());
+  by.dim = at::maybe_wrap_dim(by.dim, index.dim());
+  const int64_t dim = by.dim;
   std::vector<int64_t> strides = table.strides().vec();
   const int64_t size = table.size(dim);
   const int64_t stride = strides[dim] * static_cast<int64_t>(table.itemsize());
@@ -394,7 +444,7 @@ void indexed_along(const Tensor& table,
                   .add_const_input(is_get ? held : part)
                   .add_const_input(positions)
                   .build();
-  indexed(iter, mode, {size}, {stride}, alpha);
+  indexed(iter, mode, {size}, {stride}, by, alpha);
 }
 
 }  // namespace torch_opencl::ops

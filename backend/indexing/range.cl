@@ -1,4 +1,4 @@
-// Tensors that are a function of their indices.
+// Tensors that are a function of their indices, and arithmetic on indices.
 
 #include "types.clh"
 
@@ -96,4 +96,34 @@ void triangle_indices(TENSOR(storage_t, out), const ulong size,
                            : before + column;
   STORE(POINTER(out), at, (compute_t)row);
   STORE(POINTER(out), size + at, (compute_t)column);
+}
+
+// Several indices as one: takes the index of one dimension into the linear index of the
+// dimensions before it. Where one of them is bad, it is -1.
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void linear_index(TENSOR(long, linear), CONST_TENSOR(long, index), const ulong count,
+                  const long size, const int dimension, global report_t *record,
+                  const int op) {
+  const size_t i = get_global_id(0);
+  if (i >= count) return;
+  const long given = POINTER(index)[i];
+  const long before = dimension == 0 ? 0 : POINTER(linear)[i];
+  const bool is_good = checked_index(record, op, given, -size, size, dimension);
+  POINTER(linear)[i] =
+      is_good && before >= 0 ? before * size + given + (given < 0 ? size : 0) : -1;
+}
+
+// Whether repeats, whose running sum `ends` is, are counts and make up the size that the
+// caller said.
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void check_repeats(CONST_TENSOR(long, ends), const ulong count, const long size,
+                   global report_t *record, const int op) {
+  const size_t i = get_global_id(0);
+  if (i >= count) return;
+  const long end = POINTER(ends)[i];
+  if (end < (i == 0 ? 0 : POINTER(ends)[i - 1])) {
+    write_report(record, op, REPORT_NEGATIVE_REPEATS, 0, 0, 0);
+  } else if (i == count - 1 && end != size) {
+    write_report(record, op, REPORT_OUTPUT_SIZE, end, size, 0);
+  }
 }

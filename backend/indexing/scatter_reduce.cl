@@ -43,16 +43,18 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_reduce_
     const ulong inner,         // of the index
     const long length,         // of the index along dim
     const long size,           // of self along dim
-    const ulong self_inner) {
+    const ulong self_inner,
+    const int dimension,
+    global report_t *record,
+    const int op) {
   const size_t line = get_global_id(0);
   if (line >= count) return;
   const size_t first = line / inner * length * inner + line % inner;
   const size_t base = POINTER(lines)[line];
   for (long i = 0; i < length; ++i) {
     const size_t from = first + i * inner;
-    long place = POINTER(index)[from];
-    place = place < 0 ? place + size : place;
-    if (place < 0 || place >= size) continue;
+    const long place = POINTER(index)[from];
+    if (!checked_index(record, op, place, 0, size, dimension)) continue;
     const size_t to = base + place * self_inner;
     const compute_t value = LOAD(POINTER(source), from);
 #if INCLUDE_SELF

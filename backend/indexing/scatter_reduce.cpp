@@ -1,5 +1,5 @@
 // scatter_reduce, scatter with reduce=, and index_reduce.
-#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
 #include "kernel_sources.h"
 
@@ -69,7 +69,8 @@ void scatter(const Tensor& self,
              const Tensor& index,
              const Tensor& source,
              Reduce reduce,
-             bool include_self) {
+             bool include_self,
+             const char* op) {
   const Tensor indices = index.to(at::kLong).contiguous();  // copy: lines
   const Tensor sources =
       source
@@ -102,7 +103,9 @@ void scatter(const Tensor& self,
          static_cast<uint64_t>(inner),
          length,
          self.size(dim),
-         static_cast<uint64_t>(self.stride(dim)));
+         static_cast<uint64_t>(self.stride(dim)),
+         static_cast<int32_t>(dim),
+         reports(self, op));
 }
 
 void scatter_reduce(const Tensor& self,
@@ -111,6 +114,7 @@ void scatter_reduce(const Tensor& self,
                     const Tensor& source,
                     Reduce reduce,
                     bool include_self,
+                    const char* op,
                     const Tensor& out) {
   if (!out.is_same(self)) {
     out.copy_(self);
@@ -126,6 +130,7 @@ void scatter_reduce(const Tensor& self,
                    source.reshape({-1}),
                    reduce,
                    include_self,
+                   op,
                    row);
     if (!row.is_alias_of(out)) {
       out.copy_(row.view(out.sizes()));
@@ -137,7 +142,7 @@ void scatter_reduce(const Tensor& self,
   const at::ScalarType type = compute_type(out.scalar_type());
   const Tensor dense =
       out.to(type).contiguous();  // copy: the kernel takes a contiguous result
-  scatter(dense, dim, index, source.to(type), reduce, include_self);
+  scatter(dense, dim, index, source.to(type), reduce, include_self, op);
   if (reduce == Reduce::kMean) {
     // How many made each element; itself too, unless it was replaced.
     const Tensor counts =
@@ -147,7 +152,8 @@ void scatter_reduce(const Tensor& self,
             index,
             at::full({}, 1, dense.options()).expand(index.sizes()),
             Reduce::kSum,
-            true);
+            true,
+            op);
     counts.masked_fill_(counts.eq(0), 1);
     if (dense.is_floating_point()) {
       dense.div_(counts);
@@ -168,7 +174,14 @@ struct scatter_reduce_two_out : at::meta::structured_scatter_reduce_two {
             c10::string_view reduce,
             bool include_self,
             const Tensor& out) {
-    scatter_reduce(self, dim, index, src, reduce_of(reduce), include_self, out);
+    scatter_reduce(self,
+                   dim,
+                   index,
+                   src,
+                   reduce_of(reduce),
+                   include_self,
+                   "scatter_reduce",
+                   out);
   }
 };
 
@@ -179,7 +192,8 @@ struct scatter_reduce_out : at::meta::structured_scatter_reduce {
             const Tensor& src,
             c10::string_view reduce,
             const Tensor& out) {
-    scatter_reduce(self, dim, index, src, reduce_of(reduce), true, out);
+    scatter_reduce(
+        self, dim, index, src, reduce_of(reduce), true, "scatter", out);
   }
 };
 
@@ -192,7 +206,8 @@ struct scatter_value_reduce_out : at::meta::structured_scatter_value_reduce {
             const Tensor& out) {
     const Tensor src =
         at::full({}, value, self.options()).expand(index.sizes());
-    scatter_reduce(self, dim, index, src, reduce_of(reduce), true, out);
+    scatter_reduce(
+        self, dim, index, src, reduce_of(reduce), true, "scatter", out);
   }
 };
 
@@ -219,6 +234,7 @@ struct index_reduce_out : at::meta::structured_index_reduce {
                      source,
                      reduce_of(reduce),
                      include_self,
+                     "index_reduce",
                      out);
       return;
     }
@@ -227,8 +243,14 @@ struct index_reduce_out : at::meta::structured_index_reduce {
     shape[dim] = -1;
     const Tensor along =
         index.to(at::kLong).reshape({-1}).view(shape).expand(source.sizes());
-    scatter_reduce(
-        self, dim, along, source, reduce_of(reduce), include_self, out);
+    scatter_reduce(self,
+                   dim,
+                   along,
+                   source,
+                   reduce_of(reduce),
+                   include_self,
+                   "index_reduce",
+                   out);
   }
 };
 

@@ -1,6 +1,7 @@
 // take, put_, repeat_interleave, unfold_backward and trace, in terms of other
 // indexing.
-#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/reports.h"
+#include "kernel_sources.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
@@ -33,6 +34,7 @@ Tensor take(const Tensor& self, const Tensor& index) {
   if (index.numel() == 0) {
     return at::empty(index.sizes(), self.options());
   }
+  const ReportAs report_as("take");
   const c10::List<std::optional<Tensor>> indices({index.reshape({-1})});
   return self.reshape({-1}).index(indices).view(index.sizes());
 }
@@ -79,6 +81,7 @@ Tensor& put_(Tensor& self,
   }
   const Tensor dense =
       self.contiguous();  // copy: indices count along the logical order
+  const ReportAs report_as("put_");
   const c10::List<std::optional<Tensor>> indices({index.reshape({-1})});
   dense.view({-1}).index_put_(indices, source.reshape({-1}), accumulate);
   return dense.is_same(self) ? self : self.copy_(dense);
@@ -98,8 +101,18 @@ Tensor repeat_interleave(const Tensor& repeats,
     return at::empty({0}, repeats.options());
   }
   const Tensor ends = repeats.cumsum(0);
-  // output_size is there to spare the wait; it is then taken at its word.
-  if (!output_size.has_value()) {
+  // output_size is there to spare the wait.
+  if (output_size.has_value()) {
+    launch(ends,
+           sources::range,
+           "check_repeats",
+           {{"DTYPE", DType::kInt64}},
+           range(ends.numel(), 64),
+           arg(ends),
+           static_cast<uint64_t>(ends.numel()),
+           *output_size,
+           reports(ends, "repeat_interleave"));
+  } else {
     TORCH_CHECK(repeats.min().item<int64_t>() >= 0,
                 "repeats can not be negative");
     output_size = ends[-1].item<int64_t>();

@@ -7,7 +7,7 @@
 // work-items share the states of a time step and meet before the next.
 // ctc_loss_collect: a work-item adds up what the states of a sample at one
 // time step give to each label. ctc_loss_gradient: a work-item an element.
-// A label out of range has probability 0.
+// A label out of range is reported, and has probability 0.
 
 #include "types.clh"
 
@@ -74,9 +74,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void ctc_loss_alpha(
     TENSOR(storage_t, alpha),
     CONST_TENSOR(storage_t, log_probs),
     CONST_TENSOR(target_t, targets),
-    CONST_TENSOR(long, lengths)) {
+    CONST_TENSOR(long, lengths),
+    global report_t *record,
+    const int op) {
   const long n = get_group_id(0);
   const sample_t sample = SAMPLE_AT(n);
+  for (long s = 1 + 2 * get_local_id(0); s < sample.states; s += 2 * WG_SIZE) {
+    checked_target(record, op, label_of(s, &sample, &layout), layout.labels);
+  }
   global storage_t *rows = POINTER(alpha) + n * layout.steps * layout.states;
   for (long t = 0; t < layout.steps; ++t) {
     global storage_t *row = rows + t * layout.states;

@@ -1,6 +1,6 @@
 // _ctc_loss and its gradient.
 #include "../../cpp/aten/fallback.h"
-#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/reports.h"
 #include "../common/dtype_check.h"
 #include "kernel_sources.h"
 
@@ -194,7 +194,8 @@ std::tuple<Tensor, Tensor> ctc_loss(const Tensor& log_probs,
                  arg(log_alpha),
                  arg(log_probs),
                  arg(targets),
-                 arg(problem.lengths));
+                 arg(problem.lengths),
+                 reports(log_probs, "ctc_loss"));
   return {loss, log_alpha};
 }
 

@@ -2,8 +2,7 @@
 //
 // A work-item computes one element of [samples, classes]: a class's share of
 // its sample's loss, which the host's reduction adds up, or its gradient. A
-// label out of range cannot raise without waiting for the device: it makes the
-// sample NaN.
+// label out of range is reported, and makes the sample NaN.
 
 #include "types.clh"
 
@@ -50,11 +49,13 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void multi_margin_loss_el
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(long, target),
     CONST_TENSOR(storage_t, weight),
-    const int has_weight) {
+    const int has_weight,
+    global report_t *record,
+    const int op) {
   HEAD
   const long label = POINTER(target)[element.sample * samples.target[0]];
   compute_t loss = NAN;
-  if (label >= 0 && label < samples.classes) {
+  if (checked_target(record, op, label, samples.classes)) {
     const compute_t z = margin - SELF(label) + SELF(element.label);
     loss = z > 0 && label != element.label ? (p == 1 ? z : z * z) : 0;
     if (has_weight) loss *= LOAD(POINTER(weight), label * samples.weight);
@@ -100,9 +101,13 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void multilabel_margin_lo
     TENSOR(compute_t, out),
     TENSOR(storage_t, is_target),
     CONST_TENSOR(storage_t, self),
-    CONST_TENSOR(long, target)) {
+    CONST_TENSOR(long, target),
+    global report_t *record,
+    const int op) {
   HEAD
   const global long *labels = POINTER(target) + element.sample * samples.target[0];
+  const long listed = labels[element.label * samples.target[1]];
+  if (listed != -1) checked_target(record, op, listed, samples.classes);
   const compute_t own = SELF(element.label);
   compute_t loss = 0;
   bool is_label = false;

@@ -1,5 +1,6 @@
 // multi_margin_loss, multilabel_margin_loss and their gradients.
 #include "../../cpp/aten/fallback.h"
+#include "../../cpp/aten/reports.h"
 #include "../common/dtype_check.h"
 #include "../common/kernel_text.h"
 #include "kernel_sources.h"
@@ -159,7 +160,8 @@ Tensor& multi_margin_loss_out(const Tensor& self,
          arg(self),
          arg(target),
          arg(weight),
-         problem.has_weight);
+         problem.has_weight,
+         reports(self, "multi_margin_loss"));
   finish(elements, problem.classes, reduction, out);
   return out;
 }
@@ -267,7 +269,8 @@ std::tuple<Tensor&, Tensor&> multilabel_margin_loss_forward_out(
          arg(elements),
          arg(is_target),
          arg(self),
-         arg(target));
+         arg(target),
+         reports(self, "multilabel_margin_loss"));
   finish(elements, classes, reduction, output);
   return {output, is_target};
 }

@@ -1,8 +1,8 @@
 // Negative log likelihood, -weight[target] * self[target], of samples
 // numbered over batch, height and width, and its gradient.
 //
-// A target out of range cannot raise without waiting for the device: nothing
-// is read or written for it, and its loss is NaN.
+// A target out of range is reported: nothing is read or written for it, and its
+// loss is NaN.
 //
 // Sums: each work-group adds up the samples of its stripe in a fixed order and
 // leaves two partial sums, which a single work-group adds up in turn.
@@ -88,14 +88,16 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void nll_loss_each(
     TENSOR(storage_t, out),
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(target_t, target),
-    CONST_TENSOR(storage_t, weight)) {
+    CONST_TENSOR(storage_t, weight),
+    global report_t *record,
+    const int op) {
   const index_t id = (index_t)get_global_id(0);
   if (id >= samples.count) return;
   const sample_t sample = sample_at(id, &samples, POINTER(target));
   compute_t loss = NAN;
   if (sample.target == samples.ignore_index) {
     loss = 0;
-  } else if (in_range(sample.target, &samples)) {
+  } else if (checked_target(record, op, sample.target, samples.classes)) {
     loss = loss_of(&sample,
                    &samples,
                    POINTER(self),
@@ -123,7 +125,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void nll_loss_partia
     TENSOR(compute_t, partials),
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(target_t, target),
-    CONST_TENSOR(storage_t, weight)) {
+    CONST_TENSOR(storage_t, weight),
+    global report_t *record,
+    const int op) {
   local compute_t losses[WG_SIZE];
   local compute_t weights[WG_SIZE];
   compute_t loss_sum = 0;
@@ -132,7 +136,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void nll_loss_partia
        id += (index_t)get_global_size(0)) {
     const sample_t sample = sample_at(id, &samples, POINTER(target));
     if (sample.target == samples.ignore_index) continue;
-    if (in_range(sample.target, &samples)) {
+    if (checked_target(record, op, sample.target, samples.classes)) {
       const compute_t w = weight_of(sample.target, &samples, POINTER(weight));
       loss_sum += loss_of(&sample, &samples, POINTER(self), w);
       weight_sum += w;

@@ -1,6 +1,6 @@
 #include "kernel_sources.h"
 
-#include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
 
@@ -171,7 +171,8 @@ void check_types(const char* name,
   }
 }
 
-void forward(const Tensor& self,
+void forward(const char* op,
+             const Tensor& self,
              const Tensor& target,
              const Tensor& weight,
              int64_t reduction,
@@ -190,7 +191,8 @@ void forward(const Tensor& self,
                      arg(output),
                      arg(self),
                      arg(target),
-                     arg(weight));
+                     arg(weight),
+                     reports(self, op));
     }
     return;
   }
@@ -212,7 +214,8 @@ void forward(const Tensor& self,
                  arg(partials),
                  arg(self),
                  arg(target),
-                 arg(weight));
+                 arg(weight),
+                 reports(self, op));
   launch(self,
          sources::nll_loss,
          "nll_loss_finish",
@@ -263,7 +266,8 @@ struct nll_loss_forward_out : at::meta::structured_nll_loss_forward {
             const Tensor& output,
             const Tensor& total_weight) {
     check_types("nll_loss_out_frame", self, target, {weight.getTensorRef()});
-    forward(self,
+    forward("nll_loss",
+            self,
             target,
             weight.getTensorRef(),
             reduction,
@@ -336,7 +340,14 @@ std::tuple<Tensor&, Tensor&> nll_loss2d_forward_out(
       output,
       reduction == at::Reduction::None ? target.sizes() : at::IntArrayRef());
   at::native::resize_output(total_weight, {});
-  forward(self, target, weight, reduction, ignore_index, output, total_weight);
+  forward("nll_loss2d",
+          self,
+          target,
+          weight,
+          reduction,
+          ignore_index,
+          output,
+          total_weight);
   return {output, total_weight};
 }
 

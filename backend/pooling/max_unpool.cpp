@@ -1,4 +1,5 @@
 // max_unpool2d and max_unpool3d: each value goes to its index, the rest is 0.
+#include "../../cpp/aten/reports.h"
 #include "../common/dtype_check.h"
 
 #include <ATen/native/Resize.h>
@@ -50,6 +51,8 @@ void unpool(const Tensor& self,
   }
   const int64_t first = self.dim() - spatial;
   // An out tensor with gaps has no flat form: it is written through another.
+  const aten::ReportAs report_as(spatial == 2 ? "max_unpool2d"
+                                              : "max_unpool3d");
   const Tensor flat = out.flatten(first);
   flat.scatter_(first, indices.flatten(first), self.flatten(first));
   if (!flat.is_alias_of(out)) {

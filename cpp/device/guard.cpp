@@ -4,6 +4,8 @@
 #include "fork.h"
 #include "stream.h"
 
+#include "../runtime/error_record.h"
+
 #include <c10/core/Allocator.h>
 #include <c10/util/Exception.h>
 
@@ -17,8 +19,29 @@ namespace {
 // What a c10::Event points to.
 struct RecordedEvent {
   runtime::Event marker;
+  runtime::Queue* queue = nullptr;
+  runtime::Look look;
   c10::DeviceIndex device_index = -1;
   bool has_timing = false;
+
+  bool query() {
+    const bool is_complete = marker.query();
+    if (is_complete) {
+      raise();
+    }
+    return is_complete;
+  }
+  void synchronize() {
+    marker.synchronize();
+    raise();
+  }
+
+ private:
+  void raise() {
+    if (queue != nullptr) {
+      runtime::raise_reported(*queue, look);
+    }
+  }
 };
 
 RecordedEvent* recorded(void* event) {
@@ -122,12 +145,16 @@ void GuardImpl::record(void** event,
               " does not match recording stream's device index ",
               int{stream.device_index()},
               ".");
-  runtime::Event marker = queue_of(stream).record();
+  runtime::Queue& queue = queue_of(stream);
+  runtime::Look look = runtime::look_at_reports(queue, /*sees_all=*/false);
+  runtime::Event marker = queue.record();
   if (*event == nullptr) {
     *event = new RecordedEvent;
   }
   RecordedEvent* target = recorded(*event);
   target->marker = std::move(marker);
+  target->queue = &queue;
+  target->look = std::move(look);
   target->device_index = stream.device_index();
   target->has_timing = flag == c10::EventFlag::BACKEND_DEFAULT;
 }
@@ -142,18 +169,18 @@ void GuardImpl::block(void* event, const c10::Stream& stream) const {
   } else {
     // Every device has its own context, and OpenCL has no wait across two.
     check_not_forked();
-    source->marker.synchronize();
+    source->synchronize();
   }
 }
 
 bool GuardImpl::queryEvent(void* event) const {
-  return event == nullptr || recorded(event)->marker.query();
+  return event == nullptr || recorded(event)->query();
 }
 
 void GuardImpl::synchronizeEvent(void* event) const {
   if (event != nullptr) {
     check_not_forked();
-    recorded(event)->marker.synchronize();
+    recorded(event)->synchronize();
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "config.h"
 #include "error.h"
+#include "error_record.h"
 #include "guard_bands.h"
 #include "host_wait.h"
 #include "pending_launch.h"
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -192,7 +194,9 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
                  range.global[2]);
   }
   if (settings.sync) [[unlikely]] {
+    const Look look = look_at_reports(*this, true);
     synchronize_enqueued();
+    raise_reported(*this, look);
   }
 }
 
@@ -255,6 +259,7 @@ void Queue::read(
   }
   waits.transfers += blocking ? 1 : 0;
   flush_pending();
+  const Look look = blocking ? look_at_reports(*this, true) : nullptr;
   begin_wait(*this, blocking);
   enqueue("clEnqueueReadBuffer", {.bytes = bytes}, [&](cl_event* event) {
     return api().clEnqueueReadBuffer(handle_,
@@ -269,6 +274,7 @@ void Queue::read(
   });
   end_wait(*this, blocking);
   if (blocking) {
+    raise_reported(*this, look);
     raise_kept_error();
   }
 }
@@ -397,8 +403,10 @@ void Queue::flush() {
 
 void Queue::synchronize() {
   flush_pending();
+  const Look look = look_at_reports(*this, true);
   begin_wait(*this);
   synchronize_enqueued();
+  raise_reported(*this, look);
   raise_kept_error();
 }
 
@@ -465,7 +473,23 @@ void for_each_queue(int device_index, const Do& call) {
 }  // namespace
 
 void synchronize_device(int device_index) {
-  for_each_queue(device_index, [](Queue& queue) { queue.synchronize(); });
+  // All are waited for; what a second one reports is for the next wait.
+  std::exception_ptr failure;
+  for_each_queue(device_index, [&failure](Queue& queue) {
+    if (failure != nullptr) {
+      queue.flush_pending();
+      queue.synchronize_enqueued();
+      return;
+    }
+    try {
+      queue.synchronize();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
 }
 
 void synchronize_enqueued(int device_index) {
