@@ -45,8 +45,8 @@ const std::vector<ConfigEntry>& config_entries() {
        "1: wait after every launch, so that an error names its kernel."},
       {"TORCH_OPENCL_GUARD",
        "0",
-       "1: report writes outside of tensors' memory, at the next wait, and "
-       "fill new memory with NaN."},
+       "1: bands around every block, checked at each wait: finds kernels that "
+       "write outside of their tensors. Slow."},
   };
   return *entries;
 }
