@@ -308,7 +308,7 @@ class Launcher {
       const int operand = iter_.noutputs() + i;
       arguments.add(problem_.length == 0 ? BufferView()
                                          : arg_in_at(iter_.data_ptr(operand),
-                                                  iter_.dtype(operand)));
+                                                     iter_.dtype(operand)));
       bind_dimensions(arguments, problem_.kept_strides[i]);
       bind_dimensions(arguments, problem_.reduced_strides[i]);
     }

@@ -1,0 +1,95 @@
+// The queues of every device.
+#include "error.h"
+#include "queue.h"
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+namespace torch_opencl::runtime {
+
+namespace {
+
+constexpr int kMaxDevices = 64;  // c10::DeviceIndex is an int8_t
+
+// Lock-free once a queue exists; never destroyed, because a driver may be gone
+// before static destructors run.
+struct Queues {
+  std::mutex mutex;
+  std::array<std::array<std::atomic<Queue*>, kStreamsPerPool + 1>, kMaxDevices>
+      table{};
+};
+
+Queues& queues() {
+  static auto* instance = new Queues();
+  return *instance;
+}
+
+}  // namespace
+
+Queue& queue(int device_index, int64_t stream_id) {
+  if (device_index < 0 || device_index >= kMaxDevices || stream_id < 0 ||
+      stream_id > kStreamsPerPool) {
+    throw Error("invalid opencl stream " + std::to_string(stream_id) +
+                " of device " + std::to_string(device_index));
+  }
+  std::atomic<Queue*>& slot = queues().table[device_index][stream_id];
+  if (Queue* ready = slot.load(std::memory_order_acquire)) [[likely]] {
+    return *ready;
+  }
+  const std::lock_guard lock(queues().mutex);
+  if (slot.load() == nullptr) {
+    slot.store(new Queue(device(device_index), stream_id),
+               std::memory_order_release);
+  }
+  return *slot.load();
+}
+
+namespace {
+
+template <class Do>
+void for_each_queue(int device_index, const Do& call) {
+  device(device_index);
+  for (std::atomic<Queue*>& slot : queues().table[device_index]) {
+    if (Queue* created = slot.load(std::memory_order_acquire)) {
+      call(*created);
+    }
+  }
+}
+
+}  // namespace
+
+void synchronize_device(int device_index) {
+  // All are waited for; what a second one reports is for the next wait.
+  std::exception_ptr failure;
+  for_each_queue(device_index, [&failure](Queue& queue) {
+    if (failure != nullptr) {
+      queue.flush_pending();
+      queue.synchronize_enqueued();
+      return;
+    }
+    try {
+      queue.synchronize();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+}
+
+void synchronize_enqueued(int device_index) {
+  for_each_queue(device_index,
+                 [](Queue& queue) { queue.synchronize_enqueued(); });
+}
+
+bool flush_pending(int device_index) {
+  bool had_any = false;
+  for_each_queue(device_index, [&had_any](Queue& queue) {
+    had_any |= queue.flush_pending();
+  });
+  return had_any;
+}
+
+}  // namespace torch_opencl::runtime
