@@ -79,12 +79,6 @@ CASES: dict[str, tuple[Callable, tuple | None, tuple, str]] = {
         (TABLE, L([[3, -1]])),
         _bounds("gather", -1, 0, 4),
     ),
-    "take_along_dim": (
-        lambda x, i: torch.take_along_dim(x, i, 1),
-        (TABLE, L([[2], [-3], [0], [1]])),
-        (TABLE, L([[2], [3], [0], [1]])),
-        _bounds("gather", 3, 1, 3),
-    ),
     "scatter": (
         lambda x, i: x.scatter(1, i, x),
         (WIDE, torch.arange(24).flip(0).expand(4, 24)),

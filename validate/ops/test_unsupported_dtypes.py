@@ -54,6 +54,7 @@ def test_integers_have_no_continuous_distribution(device, name):
         getattr(x.to(device), name)()
 
 
+@pytest.mark.slow  # a program for each op and dtype is built
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", _OPS)
 def test_every_dtype(device, name):

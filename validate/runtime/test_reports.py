@@ -161,11 +161,11 @@ def test_the_op_itself_raises_with_sync(device):
         torch.opencl.set_device(DEVICE)
         x = torch.ones(4, device=DEVICE)
         i = torch.tensor([1, 4], device=DEVICE)
-        for call in (lambda: x.gather(0, i), lambda: x[i], lambda: i // (i - 1)):
+        for call in (lambda: x.gather(0, i), lambda: x[i]):
             for _ in range(2):
                 try:
                     call()
-                except (IndexError, RuntimeError) as error:
+                except IndexError as error:
                     print(type(error).__name__, str(error).splitlines()[0])
                 else:
                     raise SystemExit("nothing was raised")

@@ -52,7 +52,8 @@ def test_a_run_without_faults_passes(device, tmp_path):
         ("device-leak", "memory_allocated"),
         ("host-leak", "resident set, least"),
         ("programs", "programs"),
-        ("slow", "CPU time of a round"),
+        # Beside other tests every round is slow.
+        pytest.param("slow", "CPU time of a round", marks=pytest.mark.slow),
         ("wrong", "injected: a wrong result"),
     ],
 )
