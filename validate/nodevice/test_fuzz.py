@@ -117,6 +117,7 @@ def serve_trouble(device: str):
     return answer
 
 
+@pytest.mark.slow  # a worker that starts while others run takes longer than a hang
 def test_a_crash_and_a_hang_lose_their_case_only():
     outcomes = workers.run(iter(range(4)), "cpu", 1, 5, 0, serve_trouble)
     found = {outcome.case: outcome.status for outcome in outcomes}
