@@ -92,13 +92,45 @@ bool is_fast(const Call& call) {
          aten::device_of(self[0]).info().has_fp64;
 }
 
+constexpr const char* kPlusNumber = "x + a";
+constexpr const char* kMinusNumber = "x - a";
+constexpr const char* kMaximum = "x > y || isnan(x) ? x : y";
+constexpr const char* kMinimum = "x < y || isnan(x) ? x : y";
+constexpr const char* kMaximumOfNumber = "x > a || isnan(x) ? x : a";
+constexpr const char* kMinimumOfNumber = "x < a || isnan(x) ? x : a";
+constexpr const char* kLerp =
+    "fabs(a) < REAL(0.5) ? x + a * (y - x) : y - (y - x) * (1 - a)";
+constexpr const char* kLerpOfList =
+    "fabs(z) < REAL(0.5) ? x + z * (y - x) : y - (y - x) * (1 - z)";
+
+// As in the ops of single tensors: a number has the dtype of the tensors, but
+// in products and quotients.
+bool rounds_numbers(const char* expression) {
+  return expression == kPlusNumber || expression == kMinusNumber ||
+         expression == kMaximumOfNumber || expression == kMinimumOfNumber;
+}
+
+double rounded(double value, at::ScalarType dtype) {
+  const auto number = static_cast<float>(value);
+  return dtype == at::kHalf       ? static_cast<float>(c10::Half(number))
+         : dtype == at::kBFloat16 ? static_cast<float>(c10::BFloat16(number))
+                                  : value;
+}
+
 bool run(const char* name,
          const char* expression,
          const Call& call,
          TensorList out) {
-  std::vector<TensorList> lists = call.lists;
-  lists.push_back(out);
-  return run_foreach({name, expression, lists, call.scalars});
+  ForeachCall fused{name, expression, call.lists, call.scalars};
+  fused.lists.push_back(out);
+  if (rounds_numbers(expression)) {
+    for (std::vector<double>& values : fused.scalars) {
+      for (double& value : values) {
+        value = rounded(value, out[0].scalar_type());
+      }
+    }
+  }
+  return run_foreach(fused);
 }
 
 // The slow kernels are composite, so every key has them but ours.
@@ -151,15 +183,6 @@ void foreach (torch::Library& library, const char* expression) {
   library.impl(name.c_str(), &F::call);
 }
 
-constexpr const char* kMaximum = "x > y || isnan(x) ? x : y";
-constexpr const char* kMinimum = "x < y || isnan(x) ? x : y";
-constexpr const char* kMaximumOfNumber = "x > a || isnan(x) ? x : a";
-constexpr const char* kMinimumOfNumber = "x < a || isnan(x) ? x : a";
-constexpr const char* kLerp =
-    "fabs(a) < REAL(0.5) ? x + a * (y - x) : y - (y - x) * (1 - a)";
-constexpr const char* kLerpOfList =
-    "fabs(z) < REAL(0.5) ? x + z * (y - x) : y - (y - x) * (1 - z)";
-
 }  // namespace
 
 #define BOTH(name, overload, expression)                     \
@@ -174,12 +197,12 @@ constexpr const char* kLerpOfList =
   <at::_ops::_foreach_##name##_>(m, expression)
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  BOTH(add, Scalar, "x + a");
-  BOTH(add, ScalarList, "x + a");
+  BOTH(add, Scalar, kPlusNumber);
+  BOTH(add, ScalarList, kPlusNumber);
   BOTH(add, List, "x + a * y");
   BOTH(add, Tensor, "x + b * a");
-  BOTH(sub, Scalar, "x - a");
-  BOTH(sub, ScalarList, "x - a");
+  BOTH(sub, Scalar, kMinusNumber);
+  BOTH(sub, ScalarList, kMinusNumber);
   BOTH(sub, List, "x - a * y");
   BOTH(mul, Scalar, "x * a");
   BOTH(mul, ScalarList, "x * a");

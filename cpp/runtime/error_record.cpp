@@ -121,7 +121,6 @@ std::string name_of(int32_t number) {
 enum Kind : int32_t {
   kIndex = 1,
   kTarget = 2,
-  kZeroDivision = 3,
   kFirstOffset = 4,
   kLastOffset = 5,
   kNegativeRepeats = 6,
@@ -137,9 +136,6 @@ enum Kind : int32_t {
   }
   if (report.kind == kOutputSize) {
     throw Error(op + "allocated size does not match required size");
-  }
-  if (report.kind == kZeroDivision) {
-    throw Error(op + "ZeroDivisionError");
   }
   if (report.kind == kFirstOffset) {
     throw Error(op +

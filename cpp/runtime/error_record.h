@@ -1,4 +1,4 @@
-// Bad indices and divisions by zero, which kernels report into memory of their
+// Bad indices, which kernels report into memory of their
 // queue (backend/common/types.clh) and the host raises when it waits anyway.
 #pragma once
 
