@@ -77,7 +77,8 @@ class Compilers:
         if kept.exists():
             return _from_json(json.loads(kept.read_text()))
         compiled = self._compile(program, target)
-        kept.write_text(json.dumps(asdict(compiled)))
+        if not compiled.error:  # which may be the machine's
+            kept.write_text(json.dumps(asdict(compiled)))
         return compiled
 
     def _compile(self, program: Program, target: str) -> Compiled:
@@ -87,6 +88,8 @@ class Compilers:
         try:
             compiler = compile_for[TARGETS[target].family]
             return Compiled(target, program.key, *compiler(program, source, target))
+        except tools.Missing:
+            raise
         except (RuntimeError, ValueError) as error:
             return Compiled(target, program.key, [], {}, {}, str(error))
 

@@ -88,7 +88,15 @@ def simulate(folder: Path, timeout: float = 900) -> list[Use]:
     )
     command = [sys.executable, "-m", "gpu.sectors"]
     tools.checked(command, "oclgrind", timeout=timeout, env=environment)
-    return read(lines.read_text())
+    text = lines.read_text()
+    uses = read(text)
+    began = [json.loads(line).get("case") for line in text.splitlines()]
+    silent = {case for case in began if case} - {use.case for use in uses}
+    if silent or not uses:
+        raise RuntimeError(
+            f"the plugin saw no kernel of {sorted(silent) or 'any case'}"
+        )
+    return uses
 
 
 def cases() -> dict[str, Callable[[], object]]:

@@ -221,5 +221,7 @@ def build_plugin() -> Path:
             raise Missing("the plugin needs liboclgrind-dev and llvm's headers")
         options = ["-std=c++17", "-O2", "-shared", "-fPIC"]
         include = [f"-I{folder}" for folder in ("/usr/include/oclgrind", folders[0])]
-        checked(["c++", *options, *include, source, "-o", library], "the plugin")
+        options.append("-fno-rtti")  # as oclgrind is, which has no typeinfo
+        command = ["c++", *options, *include, source, "-loclgrind", "-o", library]
+        checked(command, "the plugin")
     return library
