@@ -50,7 +50,9 @@ for name, wait in waits.items():
     report(name, wait)
 
 y = torch.zeros(1001, device=DEVICE)
-with torch.opencl.stream(torch.opencl.Stream(DEVICE)) as side:
+side = torch.opencl.Stream(DEVICE)
+side.wait_stream(torch.opencl.current_stream())
+with torch.opencl.stream(side):
     write(y, 1001)
 y.record_stream(side)
 del y

@@ -172,7 +172,10 @@ def test_planted_entries_are_not_loaded(device, tmp_path, plant):
         plant(path)
     second = use(device, directory, TORCH_OPENCL_CACHE_SIZE_MIB="2")
     assert second["loaded"] == 0
-    assert second["damaged"] == second["built"] == first["built"]
+    assert second["built"] == first["built"]
+    # Large entries exceed the limit: the first one stored drops the others.
+    least = 1 if plant is plant_large else first["built"]
+    assert least <= second["damaged"] <= first["built"]
     entries = list(directory.iterdir())
     assert all(stat.S_ISREG(path.lstat().st_mode) for path in entries)
     assert {mode_of(path) for path in entries} == {0o600}
