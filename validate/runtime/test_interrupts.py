@@ -3,6 +3,9 @@
 import pytest
 from script import run_script
 
+# Signals are sent while a kernel runs, whose length other tests change.
+pytestmark = pytest.mark.slow
+
 # A kernel of about SECONDS in one work-item, on a driver of any speed.
 LONG = """
 import os, signal, threading, time
