@@ -19,8 +19,6 @@ EXACT = {
     "rsub": torch.rsub,
     "mul": torch.mul,
     "div": torch.div,
-    "div_trunc": partial(torch.div, rounding_mode="trunc"),
-    "div_floor": partial(torch.div, rounding_mode="floor"),
     "remainder": torch.remainder,
     "fmod": torch.fmod,
     "maximum": torch.maximum,
@@ -38,8 +36,11 @@ EXACT = {
     "where": lambda x, y: torch.where(x > 4, x, y),
     "clamp_min": lambda x, y: torch.clamp(x, min=y),
 }
-# Of which drivers round the last bit otherwise.
+# Of which drivers round the last bit otherwise, or the CPU rounds the quotient
+# to the half type before it takes the whole part.
 ROUNDED = {
+    "div_trunc": partial(torch.div, rounding_mode="trunc"),
+    "div_floor": partial(torch.div, rounding_mode="floor"),
     "pow": torch.pow,
     "hypot": torch.hypot,
     "atan2": torch.atan2,
