@@ -56,7 +56,7 @@ class CachingAllocator {
   // The block is also used on `stream_id`: not reused before that stream has
   // passed the point of its free.
   void record_stream(void* address, int64_t stream_id);
-  // Forgets forms, too.
+  // Drops packed weights, too.
   void empty_cache();
 
   AllocatorStatistics statistics() const;

@@ -53,7 +53,7 @@ Guards& guards() {
 }
 
 // The commands of guard mode itself go past Queue: they neither count nor wait
-// for what is deferred, and come while the allocator is locked.
+// for what is pending, and come while the allocator is locked.
 cl_command_queue handle_of(int device_index, int64_t stream_id) {
   return queue(device_index, stream_id).handle();
 }
