@@ -80,7 +80,7 @@ class ReductionKernel:
                 raise ValueError(f"{name}: {each.name!r} has a meaning in reductions")
         self.maps = p.texts(map_expr, f"{name}: map_expr")
         self.reduces = p.texts(reduce_expr, f"{name}: reduce_expr")
-        if isinstance(identity, Sequence) and not isinstance(identity, str):
+        if isinstance(identity, Sequence) and not isinstance(identity, (str, bytes)):
             identity = [
                 str(each) if isinstance(each, numbers.Real) else each
                 for each in identity
