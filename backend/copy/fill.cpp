@@ -1,6 +1,7 @@
 // fill_ and zero_.
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/runtime/caching_allocator.h"
+#include "../common/half_numbers.h"
 #include "ops.h"
 
 #include <ATen/TensorIterator.h>
@@ -26,7 +27,14 @@ Tensor& fill_scalar(Tensor& self, const at::Scalar& value) {
                   .add_output(self)
                   .resize_outputs(false)
                   .build();
-  pointwise(iter, kFill, {value});
+  // torch's CPU checks the range of a half's number for more elements than one.
+  const bool is_unchecked =
+      self.numel() == 1 && at::isReducedFloatingType(self.scalar_type());
+  pointwise(
+      iter,
+      kFill,
+      {is_unchecked ? rounded_to_half(value.toDouble(), self.scalar_type())
+                    : value});
   return self;
 }
 

@@ -3,6 +3,7 @@
 #include "fused_group.h"
 
 #include "../../cpp/aten/launch.h"
+#include "../common/half_numbers.h"
 
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_foreach_abs_ops.h>
@@ -110,13 +111,6 @@ bool rounds_numbers(const char* expression) {
          expression == kMaximumOfNumber || expression == kMinimumOfNumber;
 }
 
-double rounded(double value, at::ScalarType dtype) {
-  const auto number = static_cast<float>(value);
-  return dtype == at::kHalf       ? static_cast<float>(c10::Half(number))
-         : dtype == at::kBFloat16 ? static_cast<float>(c10::BFloat16(number))
-                                  : value;
-}
-
 bool run(const char* name,
          const char* expression,
          const Call& call,
@@ -126,7 +120,7 @@ bool run(const char* name,
   if (rounds_numbers(expression)) {
     for (std::vector<double>& values : fused.scalars) {
       for (double& value : values) {
-        value = rounded(value, out[0].scalar_type());
+        value = rounded_to_half(value, out[0].scalar_type());
       }
     }
   }
@@ -148,6 +142,11 @@ struct Foreach<Op, void(A...)> {
     (call.take(arguments), ...);
     if (!is_fast(call) || !run(Op::name, expression, call, call.lists[0])) {
       Op::redispatch(kSlow, arguments...);
+      return;
+    }
+    // Autograd counts writes of single tensors by itself, not those of lists.
+    for (const Tensor& written : call.lists[0]) {
+      written.unsafeGetTensorImpl()->bump_version();
     }
   }
 };

@@ -23,6 +23,11 @@ bool keeps_dtypes(const PointwiseOp& op) {
   return *op.outputs != '\0';
 }
 
+bool reports_zeros(const PointwiseKey& key) {
+  const bool is_number = key.host_operands >> (key.operands - 1) & 1;
+  return key.op->divides && !is_floating(key.compute) && !is_number;
+}
+
 bool uses_lanes(const PointwiseKey& key) {
   if (key.layout == PointwiseLayout::kJoinedChunks) {
     return true;
@@ -104,6 +109,10 @@ std::string element_text(const PointwiseKey& key, const Index& index) {
                                      value_type(key, i))) +
               ";\n";
     }
+  }
+  if (reports_zeros(key)) {
+    text += "if (" + names[key.operands - 1] +
+            " == 0) write_report(record, op, REPORT_ZERO_DIVISION, 0, 0, 0);\n";
   }
   if (!keeps_dtypes(*key.op)) {
     const std::string value = rounded_text(key, 0, expression_of(key));
@@ -248,7 +257,8 @@ std::string joined_text(const PointwiseKey& key) {
 
 std::string parameters_text(const PointwiseKey& key) {
   const std::vector<std::string> names = operand_names(*key.op);
-  std::string text;
+  std::string text =
+      reports_zeros(key) ? "global report_t *record, const int op, " : "";
   for (int i = 0; i < key.operands; ++i) {
     const std::string number = std::to_string(i);
     if (key.host_operands >> i & 1) {

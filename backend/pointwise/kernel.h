@@ -64,6 +64,8 @@ inline bool is_half(DType dtype) {
 }
 // Operands keep their dtypes, instead of having a common one.
 bool keeps_dtypes(const PointwiseOp& op);
+// The kernel reports zeros among its last operand: integers that divide.
+bool reports_zeros(const PointwiseKey& key);
 
 // Kernel `pointwise`.
 std::string pointwise_text(const PointwiseKey& key);

@@ -1,6 +1,8 @@
 #include "kernel.h"
 
 #include "../../cpp/aten/clamp_epilogue.h"
+#include "../../cpp/aten/reports.h"
+#include "../common/half_numbers.h"
 #include "../common/kernel_table.h"
 #include "../common/streamed.h"
 #include "../copy/transpose.h"
@@ -11,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string_view>
 
 namespace torch_opencl::ops {
@@ -64,13 +67,6 @@ uint8_t rounded_operands(const at::TensorIteratorBase& iter,
   return rounded;
 }
 
-// As a kernel rounds: overflow gives infinity.
-at::Scalar in_half(const at::Scalar& value, at::ScalarType type) {
-  const auto number = value.to<float>();
-  return type == at::kHalf ? at::Scalar(c10::Half(number))
-                           : at::Scalar(c10::BFloat16(number));
-}
-
 // The number as a value of `type`; raises where that does not hold it.
 at::Scalar checked_scalar(const at::Scalar& value, at::ScalarType type) {
   at::Scalar converted;
@@ -83,6 +79,17 @@ at::Scalar checked_scalar(const at::Scalar& value, at::ScalarType type) {
                  AT_EXPAND(AT_FLOATING_TYPES),
                  AT_EXPAND(AT_INTEGRAL_TYPES_V2));
   return converted;
+}
+
+// Raises where the divisor is a number, and zero among integers.
+void check_divisor(const at::TensorIteratorBase& iter,
+                   const PointwiseOp& op,
+                   at::ScalarType compute) {
+  const int divisor = iter.ntensors() - 1;
+  TORCH_CHECK(!op.divides || at::isFloatingType(compute) ||
+                  !iter.is_cpu_scalar(divisor) ||
+                  !cpu_scalar_value(iter, divisor).equal(0),
+              "ZeroDivisionError");
 }
 
 void check_dtype(const PointwiseOp& op, at::ScalarType compute) {
@@ -280,6 +287,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
       keeps_dtypes(op) ? iter.dtype(0) : common_dtype(iter);
   const at::ScalarType compute = compute_type(common);
   check_dtype(op, compute);
+  check_divisor(iter, op, compute);
   const at::TensorBase& out = iter.tensor_base(0);
   runtime::Queue& queue = queue_of(out);
   const runtime::DeviceInfo& info = queue.device().info();
@@ -326,11 +334,17 @@ void launch_pointwise(at::TensorIteratorBase& iter,
 
   const auto lock = queue.lock(kernel);
   ArgumentBinder arguments(kernel);
+  std::optional<runtime::ReportArgument> report;
+  if (reports_zeros(key)) {
+    report.emplace(queue, op.name);
+    arguments.add(*report);
+  }
   for (int i = 0; i < key.operands; ++i) {
     if (key.host_operands >> i & 1) {
       arguments.add(scalar_argument(
-          key.rounded >> i & 1 ? in_half(cpu_scalar_value(iter, i), common)
-                               : cpu_scalar_value(iter, i),
+          key.rounded >> i & 1
+              ? rounded_to_half(cpu_scalar_value(iter, i).toDouble(), common)
+              : cpu_scalar_value(iter, i),
           keeps_dtypes(op) ? compute_type(iter.dtype(i)) : compute));
       continue;
     }

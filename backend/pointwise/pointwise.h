@@ -33,6 +33,7 @@ struct PointwiseOp {
   bool keeps_numbers = false;
   // `scalars` are values of the common dtype; one that it does not hold raises.
   bool checks_scalars = false;
+  bool divides = false;  // by the last operand; integers not by zero
   // Names of outputs, for kernels of users: `expression` is statements that
   // assign to them, and operands are not converted to a common dtype.
   const char* outputs = "";

@@ -50,11 +50,14 @@ void reset_fallback_stats() {
 }
 
 bool is_supported(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_privateuseone()) {
+  if (!tensor.defined()) {
     return true;
   }
   if (tensor.is_complex()) {
-    return false;
+    return false;  // a number on the CPU makes the result complex
+  }
+  if (!tensor.is_privateuseone()) {
+    return true;
   }
   return tensor.scalar_type() != at::kDouble ||
          runtime::device(tensor.device().index()).info().has_fp64;

@@ -125,6 +125,7 @@ enum Kind : int32_t {
   kLastOffset = 5,
   kNegativeRepeats = 6,
   kOutputSize = 7,
+  kZeroDivision = 8,
 };
 
 [[noreturn]] void throw_report(const Report& report) {
@@ -136,6 +137,9 @@ enum Kind : int32_t {
   }
   if (report.kind == kOutputSize) {
     throw Error(op + "allocated size does not match required size");
+  }
+  if (report.kind == kZeroDivision) {
+    throw Error(op + "ZeroDivisionError");
   }
   if (report.kind == kFirstOffset) {
     throw Error(op +

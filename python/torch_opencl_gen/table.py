@@ -49,6 +49,7 @@ class Pointwise:
             or bfloat16, where that is the dtype promoted to: as on the CPU.
         checks_scalars: numbers are values of the promoted dtype, and one that
             it does not hold raises.
+        divides: the last operand is a divisor; among integers a zero raises.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Pointwise:
     clamp: str = ""
     keeps_numbers: bool = False
     checks_scalars: bool = False
+    divides: bool = False
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ class Emitter:
                 f"Clamp::k{(entry.clamp or 'none').capitalize()}",
                 str(entry.keeps_numbers).lower(),
                 str(entry.checks_scalars).lower(),
+                str(entry.divides).lower(),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (

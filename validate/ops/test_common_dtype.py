@@ -10,6 +10,13 @@ import pytest
 import torch
 
 HALVES = (torch.float16, torch.bfloat16)
+
+
+def _where(x, y):
+    condition = (y if not isinstance(x, torch.Tensor) or x.dim() == 0 else x) > 1
+    return torch.where(condition, x, y)
+
+
 # What float16 (2049), bfloat16 (257) and no half at all (2**62) hold.
 INTEGERS = (2048, 2049, -2049, 257, 256, 2**62, 7, 3, 0)
 EXACT = {
@@ -30,6 +37,7 @@ EXACT = {
     "logical_and": torch.logical_and,
     "logical_or": torch.logical_or,
     "logical_xor": torch.logical_xor,
+    "where": _where,
     "iadd": lambda x, y: operator.iadd(x.clone(), y),
     "imul": lambda x, y: operator.imul(x.clone(), y),
     "clamp_min": lambda x, y: torch.clamp(x, min=y),
@@ -155,3 +163,16 @@ def test_numbers_that_a_dtype_does_not_hold(device):
                 call()
     with pytest.raises(RuntimeError, match="without overflow"):
         torch.zeros(3, dtype=torch.float16, device=device).pow(2**62)
+    # One element of a half type takes it as infinity, as on the CPU.
+    one = torch.zeros(1, dtype=torch.float16, device=device)
+    assert one.fill_(2**62).isinf().item()
+    assert torch.scalar_tensor(1e30, dtype=torch.bfloat16, device=device).item() > 0
+
+
+def test_complex_numbers_of_the_cpu(device):
+    condition = torch.tensor([True, False])
+    moved = condition.to(device)
+    with pytest.raises(
+        NotImplementedError, match="where"
+    ):  # TORCH_OPENCL_FALLBACK=error
+        torch.where(moved, torch.tensor(1 + 2j), 2.0)

@@ -157,3 +157,37 @@ def test_unscale_of_strided_gradients(device):
     bad = torch.full((6,), float("inf"), device=device)[::2]
     torch._amp_foreach_non_finite_check_and_unscale_([bad], one, inverse)
     assert one.item() == 1
+
+
+_IN_PLACE = {
+    "_foreach_add_": (2.0, [2.0, 3.0], "list"),
+    "_foreach_mul_": (2.0, [2.0, 3.0], "list"),
+    "_foreach_div_": (2.0, "list"),
+    "_foreach_maximum_": (0.5, "list"),
+    "_foreach_lerp_": ("list", 0.5),
+    "_foreach_copy_": ("list",),
+    "_foreach_sqrt_": (),
+    "_foreach_zero_": (),
+}
+
+
+@pytest.mark.parametrize("name", _IN_PLACE)
+def test_writes_in_place_count(device, name):
+    function = getattr(torch, name)
+    for other in _IN_PLACE[name] or (None,):
+        tensors = [torch.rand(3, device=device) for _ in range(2)]
+        given = [torch.rand(3, device=device) for _ in range(2)]
+        if name == "_foreach_lerp_":
+            arguments = (given, 0.5)
+        else:
+            arguments = () if other is None else (given if other == "list" else other,)
+        function(tensors, *arguments)
+        assert [tensor._version for tensor in tensors] == [1, 1], (name, other)
+
+
+def test_autograd_sees_writes_in_place(device):
+    x = torch.rand(3, device=device, requires_grad=True)
+    y = x.exp()
+    torch._foreach_mul_([y], 2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()

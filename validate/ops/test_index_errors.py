@@ -263,8 +263,24 @@ CASES: dict[str, tuple[Callable, tuple | None, tuple, str]] = {
         _target("ctc_loss", 3),
     ),
 }
+DIVISIONS: dict[str, tuple[str, Callable]] = {
+    "//": ("floor_divide", lambda x, y: x // y),
+    "%": ("remainder", lambda x, y: x % y),
+    "fmod": ("fmod", torch.fmod),
+    "floor": ("floor_divide", lambda x, y: torch.div(x, y, rounding_mode="floor")),
+    "trunc": ("div", lambda x, y: torch.div(x, y, rounding_mode="trunc")),
+}
 # Errors that are RuntimeError, as on the CPU.
 RUNTIME_CASES = {
+    **{
+        f"division_{name}": (
+            call,
+            (L([[7, -7, 6], [5, 0, 1]]), L([[2, 3, -4], [-5, 6, 7]])),
+            (L([[7, -7, 6], [5, 0, 1]]), L([[2, 3, -4], [-5, 0, 7]])),
+            r"^(floor_divide|remainder|fmod|div)\(\): ZeroDivisionError$",
+        )
+        for name, (_, call) in DIVISIONS.items()
+    },
     "repeat_interleave_negative": (
         lambda x, r: x.repeat_interleave(r, 0, output_size=4),
         (TABLE, L([1, 3, 0, 0])),
@@ -309,6 +325,41 @@ def test_bad_indices_raise_and_good_ones_do_not(device, name):
     with pytest.raises(kind, match=text):
         result.cpu()
     result.cpu()
+
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_divided_by_zero(device, name, dtype):
+    op, call = DIVISIONS[name]
+    dividend = torch.arange(1, 71, dtype=dtype).view(2, 5, 7)
+    zeros = torch.zeros(7, dtype=dtype)
+    for divisor in (zeros, torch.tensor([3] * 6 + [0], dtype=dtype)):
+        call(dividend.to(device).transpose(0, 1), divisor.to(device))
+        with pytest.raises(RuntimeError, match=rf"^{op}\(\): ZeroDivisionError$"):
+            torch.opencl.synchronize(device)
+    for divisor in (0, torch.tensor(0, dtype=dtype)):  # known at the call
+        with pytest.raises(RuntimeError, match=r"^ZeroDivisionError$"):
+            call(dividend.to(device), divisor)
+    divisor = torch.tensor([1, 2, 3, 4, 5, 6, 7], dtype=dtype)
+    result = call(dividend.to(device), divisor.to(device))
+    assert torch.equal(result.cpu(), call(dividend, divisor))
+    assert call(dividend[:0].to(device), zeros.to(device)).numel() == 0
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_floats_divided_by_zero(device, name):
+    _, call = DIVISIONS[name]
+    x = torch.tensor([1.0, -1.0, 0.0])
+    torch.testing.assert_close(
+        call(x.to(device), torch.zeros(3, device=device)).cpu(),
+        call(x, torch.zeros(3)),
+        equal_nan=True,
+    )
+    mixed = call(x.to(device), torch.zeros(3, dtype=torch.int32, device=device))
+    torch.testing.assert_close(mixed.cpu(), call(x, torch.zeros(3)), equal_nan=True)
 
 
 def test_the_first_of_many_bad_indices(device):
