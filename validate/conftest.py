@@ -32,7 +32,7 @@ from pathlib import Path
 import pytest
 
 _KERNEL_TESTS = Path(__file__).parent / "ops"
-_SHARE_OF_KERNEL_TESTS = 6
+_SHARE_OF_KERNEL_TESTS = 12
 _SHARE_IN_GUARD_MODE = 40
 _LEAST_CASES = 2
 _TIMEOUT_SECONDS = 180

@@ -75,7 +75,7 @@ Tensor bincount(const Tensor& self,
   const at::ScalarType type =
       weights->scalar_type() == at::kFloat ? at::kFloat : at::kDouble;
   return at::zeros({bins}, self.options().dtype(type))
-      .index_add_(0, self, weights->to(type));
+      .index_add_(0, self.to(at::kLong), weights->to(type));
 }
 
 Tensor& histc_out(const Tensor& self,

@@ -72,6 +72,10 @@ def test_counts(device):
     _both(device, lambda x: torch.bincount(x[:0], minlength=3), x)
     result = torch.bincount(x.to(device), weights.to(device))
     torch.testing.assert_close(result.cpu(), torch.bincount(x, weights))
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        narrow = x.to(dtype)
+        result = torch.bincount(narrow.to(device), weights.to(device))
+        torch.testing.assert_close(result.cpu(), torch.bincount(narrow, weights))
     y = torch.randn(7, 50)
     _both(device, lambda y: torch.histc(y, 13, -1, 2), y)
     _both(device, lambda y: torch.histc(y, 5), torch.arange(50.0))
