@@ -156,11 +156,13 @@ def _too_far(mine: torch.Tensor, reference: torch.Tensor, cpu: torch.Tensor) -> 
 
 _DEVICE = re.compile(r"\b(opencl:\d+|opencl|cpu|CPU|PrivateUse1)\b")
 _TYPE = re.compile(r"\b(opencl|torch\.|CPU)(?=[A-Z]\w*T(ype|ensor)\b)")
+_KERNEL = re.compile(r'"(\w+)_cpu" not implemented')
 _KIND = re.compile(r"\b([A-Z]\w*?)(?:Type|Tensor)\b")
 
 
 def _text(error: Exception) -> str:
     text = str(error).split("\n\nException raised from")[0].strip()
+    text = _KERNEL.sub(r'"\1" not implemented', text)
     return _KIND.sub(r"\1", _TYPE.sub("", _DEVICE.sub("<device>", text)))
 
 
