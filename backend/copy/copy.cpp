@@ -4,9 +4,8 @@
 #include "../../cpp/device/stream.h"
 #include "../../cpp/runtime/caching_allocator.h"
 #include "../pointwise/pointwise.h"
+#include "../rearrange/transpose.h"
 #include "cast.h"
-#include "ops.h"
-#include "transpose.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -24,6 +23,11 @@ namespace {
 using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Tensor;
+
+constexpr PointwiseOp kCopy{.name = "copy_",
+                            .expression = "self",
+                            .inputs = "self",
+                            .is_lanewise = true};
 
 runtime::Location location_of(const Tensor& tensor) {
   const BufferView view = arg(tensor);

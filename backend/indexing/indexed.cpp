@@ -178,7 +178,8 @@ std::string place_text(const Key& key) {
         "{\nconst long i" + n + " = POINTER(index" + n + ")[index" + n +
         "_at];\nconst long at = " +
         (key.wraps ? "i" + n + " < 0 ? i" + n + " + size" + n + " : " : "") +
-        "i" + n + ";\nconst bool is_good = (ulong)at < (ulong)size" + n + ";\n" +
+        "i" + n + ";\nconst bool is_good = (ulong)at < (ulong)size" + n +
+        ";\n" +
         (key.skips ? "inside = inside && is_good && at != skipped;\n"
                      "bad |= !is_good && at != skipped;\n"
                    : "inside = inside && is_good;\nbad |= !is_good;\n") +

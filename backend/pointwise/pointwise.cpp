@@ -5,7 +5,7 @@
 #include "../common/half_numbers.h"
 #include "../common/kernel_table.h"
 #include "../common/streamed.h"
-#include "../copy/transpose.h"
+#include "../rearrange/transpose.h"
 
 #include <ATen/Dispatch_v2.h>
 #include <ATen/ops/as_strided.h>

@@ -2,7 +2,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/runtime/caching_allocator.h"
 #include "../common/half_numbers.h"
-#include "ops.h"
+#include "../pointwise/pointwise.h"
 
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/full.h>
@@ -13,6 +13,12 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
+
+constexpr PointwiseOp kFill{.name = "fill_",
+                            .expression = "value",
+                            .scalars = "value",
+                            .is_lanewise = true,
+                            .checks_scalars = true};
 
 Tensor& fill_scalar(Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) {

@@ -31,7 +31,7 @@ constexpr int kStep = 48;  // whole vectors, and pixels of three channels
 constexpr int64_t kLeast = 4096;
 constexpr int64_t kMost = 65536;
 
-// problem_t of move.cl.
+// problem_t of flip_roll.cl.
 struct Problem {
   std::array<int64_t, kRank> sizes;
   std::array<int64_t, kRank> turns;
@@ -122,7 +122,7 @@ bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
   p.chunk = std::max<int64_t>(1, elements / p.segment);
   const int64_t stride = p.self_strides[0];
   launch(out,
-         sources::move,
+         sources::flip_roll,
          "move_rows",
          {{"DTYPE", bits_dtype(out.element_size())},
           {"DIRECTION",
