@@ -92,11 +92,11 @@ Outputs native_batch_norm(const Tensor& input,
                           bool training,
                           double momentum,
                           double epsilon) {
-  // Laid out as the input, which torch.compile relies on.
-  Tensor out =
-      input.is_non_overlapping_and_dense()
-          ? empty_like_meta(input.sizes(), input.strides(), input.options())
-          : at::empty_like(input);
+  // As on the CPU: contiguous or channels_last, whatever else the input is.
+  Tensor out = empty_like_meta(
+      input.sizes(),
+      {},
+      input.options().memory_format(input.suggest_memory_format()));
   Statistics saved = batch_norm_into(input,
                                      weight,
                                      bias,
@@ -280,7 +280,7 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
   Tensor grad_bias = new_param(output_mask[2]);
   Tensor grad_input;
   if (output_mask[0]) {
-    grad_input = at::empty_like(input);
+    grad_input = at::empty_like(input, input.suggest_memory_format());
   }
   if (train) {
     batch_norm_training_gradients(grad_output,

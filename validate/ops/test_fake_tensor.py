@@ -18,16 +18,21 @@ _ZEROS = "the kernels that ATen shares between devices allocate contiguous memor
 _LAPACK = "LAPACK's results are column by column; torch says row by row"
 _COMPOSITION = "ATen composes it of other ops for subclasses of tensors"
 _FORMAT = "the kernel keeps channels_last; torch's decomposition does not"
+_DENSE = "contiguous or channels_last; torch's decomposition keeps other orders"
 # torch's CPU kernel differs from torch's fake kernel too, and the device's does as the
 # CPU's.
 _AS_ON_CPU = {
+    "_batch_norm_with_update": _DENSE,
+    "_native_batch_norm_legit": _DENSE,
     "linalg.householder_product": _LAPACK,
     "max:reduction_no_dim": _GRADIENT,
     "median": _GRADIENT,
     "min:reduction_no_dim": _GRADIENT,
     "nanmedian": _GRADIENT,
+    "native_batch_norm": _DENSE,
     "native_dropout_backward": "the decomposition multiplies in the gradient's order",
     "native_group_norm": "torch.group_norm passes no such layout; the CPU refuses it",
+    "nn.functional.batch_norm": _DENSE,
     "nn.functional.binary_cross_entropy_with_logits": _COMPOSITION,
     "nn.functional.channel_shuffle": _FORMAT,
     "nn.functional.cross_entropy": _COMPOSITION,
@@ -38,6 +43,7 @@ _AS_ON_CPU = {
     "nn.functional.nll_loss": "the CPU refuses its gradient in channels_last",
     "nn.functional.one_hot": _COMPOSITION,
     "nn.functional.smooth_l1_loss": _ZEROS,
+    "normal": _ZEROS,
     "ormqr": _LAPACK,
     "prod": _GRADIENT,
 }
