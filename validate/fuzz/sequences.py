@@ -298,7 +298,7 @@ def view(b: Builder, ref: Ref) -> Ref | None:
     if kind == "expand":
         return b.attempt(".expand", ref, (2, *tensor.shape))
     if kind == "unfold" and size:
-        return b.attempt(".unfold", ref, dim, min(2, size), 1)
+        return b.attempt(".unfold", ref, dim, min(2, size), 2)
     if kind == "transpose":
         return b.attempt("transpose", ref, dim, b.rng.randrange(dims))
     if kind == "diagonal":
