@@ -361,6 +361,10 @@ cl_int clEnqueueWriteBuffer(cl_command_queue,
   set_event(event);
   return CL_SUCCESS;
 }
+cl_int clFlush(cl_command_queue) {
+  write("{\"flush\": true}");
+  return CL_SUCCESS;
+}
 void* clEnqueueMapBuffer(cl_command_queue,
                          cl_mem memory,
                          cl_bool,

@@ -198,9 +198,6 @@ cl_int clEnqueueBarrierWithWaitList(cl_command_queue,
 cl_int clFinish(cl_command_queue) {
   return CL_SUCCESS;
 }
-cl_int clFlush(cl_command_queue) {
-  return CL_SUCCESS;
-}
 cl_int clWaitForEvents(cl_uint, const cl_event*) {
   return CL_SUCCESS;
 }

@@ -124,7 +124,7 @@ class Recording:
                 "options": record["options"],
                 "text": record["text"],
             }
-        elif self.is_on:
+        elif self.is_on and "flush" not in record:
             if "launch" in record:
                 self._blocks.update(self._snapshot(0))
                 record["arguments"] = self._arguments(record["arguments"])

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -27,6 +28,11 @@ struct Waits {
   std::atomic<int64_t> transfers{0};
 };
 Waits waits;
+
+int64_t steady_now() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
 
 }  // namespace
 
@@ -150,6 +156,9 @@ void Queue::enqueue(const char* function,
   profiled.add(command);
   ++enqueue_count_;
   note_command(command.name);
+  if (device_.info().device_class == DeviceClass::kGpu) {
+    flush_when_due();
+  }
 }
 
 std::unique_lock<std::mutex> Queue::lock(Kernel& kernel) {
@@ -274,6 +283,7 @@ void Queue::read(
   });
   end_wait(*this, blocking);
   if (blocking) {
+    flushed_at_.store(0, std::memory_order_relaxed);
     raise_reported(*this, look);
     raise_kept_error();
   }
@@ -394,7 +404,15 @@ bool Queue::query() {
   return query_marker_.query();
 }
 
+void Queue::flush_when_due() {
+  if (steady_now() - flushed_at_.load(std::memory_order_relaxed) >=
+      kFlushPeriod) {
+    flush();
+  }
+}
+
 void Queue::flush() {
+  flushed_at_.store(steady_now(), std::memory_order_relaxed);
   const cl_int code = api().clFlush(handle_);
   if (code != CL_SUCCESS) {
     throw_failed(code, "clFlush");
@@ -418,6 +436,7 @@ void Queue::synchronize_enqueued() {
     throw_failed(code, "clFinish");
   }
   finished_count_.store(count);
+  flushed_at_.store(0, std::memory_order_relaxed);
   end_wait(*this);
 }
 

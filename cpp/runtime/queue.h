@@ -150,6 +150,10 @@ class Queue {
                      size_t bytes,
                      bool blocking);
   void enqueue_pending(const PendingLaunch& launch);
+  // A driver may keep commands back until a flush, and its GPU idle: flushes
+  // the first one after a wait, and then what came since, every kFlushPeriod.
+  void flush_when_due();
+  static constexpr int64_t kFlushPeriod = 200'000;  // nanoseconds
   // An error of a launch after its call returned, raised by the next wait.
   void keep_error(std::exception_ptr error);
   void raise_kept_error();
@@ -161,6 +165,7 @@ class Queue {
   std::atomic<int64_t> launch_count_{0};
   std::atomic<int64_t> enqueue_count_{0};   // commands of every kind
   std::atomic<int64_t> finished_count_{0};  // of them when last waited for
+  std::atomic<int64_t> flushed_at_{0};      // steady clock; 0: nothing runs
   // A driver may take a moment to complete even a marker in an idle queue, so
   // query() polls the same one until something else is enqueued.
   std::mutex query_mutex_;
