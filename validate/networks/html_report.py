@@ -1,4 +1,4 @@
-"""report.html: one file, with plots, and a table that sorts."""
+"""report.html: one file, with a table that sorts and plots to unfold."""
 
 from __future__ import annotations
 
@@ -6,23 +6,31 @@ import io
 from html import escape
 from pathlib import Path
 
-from networks.models_report import Report, Row, how, sentence
+from networks.models_report import Report, Row, how, sentence, summary
 
 _PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Networks on opencl</title>
+<html lang="en"><head><meta charset="utf-8"><title>Networks on opencl</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
-body {{ font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em }}
-table {{ border-collapse: collapse }}
-td, th {{ padding: .2em .6em; text-align: right; border-bottom: 1px solid #ddd }}
-td:first-child, th:first-child, td:last-child {{ text-align: left }}
-th {{ cursor: pointer; background: #f2f2f2 }}
+body {{ font: 15px/1.4 sans-serif; margin: 1em auto; padding: 0 1em; max-width: 80em }}
+h1 {{ font-size: 1.4em; margin: 0 }}
+ul, p {{ margin: .5em 0 }}
+details {{ margin: .3em 0 }}
+table {{ border-collapse: collapse; width: 100%; font-size: 13px }}
+td, th {{ padding: .2em .4em; text-align: right; border-bottom: 1px solid #ddd }}
+td {{ white-space: nowrap }}
+td:first-child, th:first-child, td:last-child {{ text-align: left;
+  white-space: normal; overflow-wrap: anywhere }}
+th {{ cursor: pointer; background: #f2f2f2; position: sticky; top: 0 }}
 .fail {{ background: #fdd }}
 svg {{ max-width: 100%; height: auto }}
-</style>
+@media (max-width: 900px) {{ .more {{ display: none }} }}
+</style></head><body>
 <h1>Networks on opencl</h1>
-{sentences}
-<p>{how}</p>
-{plot}
+<p>{summary}</p>
+<ul>{sentences}</ul>
+<details><summary>How a row is made</summary>{how}</details>
+<details><summary>Plot of errors and times</summary>{plot}</details>
 <table><thead><tr>{headings}</tr></thead><tbody>
 {rows}
 </tbody></table>
@@ -38,7 +46,7 @@ for (const [index, heading] of document.querySelectorAll("th").entries())
     }});
     body.append(...rows);
   }};
-</script></html>
+</script></body></html>
 """
 _HEADINGS = (
     "network",
@@ -55,6 +63,13 @@ _HEADINGS = (
     "peak MiB",
     "result",
 )
+# Hidden in narrow windows.
+_MORE = {"family", "input", "parameters", "tensors", "flips", "CPU s", "peak MiB"}
+
+
+def _tag(name: str, heading: str, attributes: str, text: str) -> str:
+    hidden = ' class="more"' if heading in _MORE else ""
+    return f"<{name}{hidden}{attributes}>{escape(text)}</{name}>"
 
 
 def _cells(row: Row) -> list[tuple[str, object]]:
@@ -67,7 +82,7 @@ def _cells(row: Row) -> list[tuple[str, object]]:
         (row.family, row.family),
         (row.input, row.input),
         (f"{row.parameters / 1e6:.1f} M", row.parameters),
-        (f"{row.worst:.2f}", row.worst),
+        (f"{row.worst:.0%}", row.worst),
         (str(row.tensors), row.tensors),
         (str(row.flips), row.flips),
         (str(row.fallbacks), row.fallbacks),
@@ -111,22 +126,24 @@ def _plot(report: Report) -> str:
 
 def write(path: Path, report: Report) -> None:
     rows = []
-    for row in sorted(report.rows, key=lambda r: (r.network, r.device)):
+    for row in sorted(report.rows, key=lambda r: (r.passed, r.network, r.device)):
         cells = "".join(
-            f'<td data-value="{escape(str(value))}">{escape(text)}</td>'
-            for text, value in _cells(row)
+            _tag("td", heading, f' data-value="{escape(str(value))}"', text)
+            for heading, (text, value) in zip(_HEADINGS, _cells(row), strict=True)
         )
         rows.append(f"<tr{'' if row.passed else ' class=fail'}>{cells}</tr>")
     sentences = (
-        sentence([r for r in report.rows if r.device == device], device)
+        f"{sentence([r for r in report.rows if r.device == device], device)} "
+        f"({report.names[device]})"
         for device in sorted(report.names)
     )
     path.write_text(
         _PAGE.format(
-            sentences="".join(f"<p>{escape(text)}</p>" for text in sentences),
-            how=escape(how()),
+            summary=escape(" ".join(summary())),
+            sentences="".join(f"<li>{escape(text)}</li>" for text in sentences),
+            how="".join(f"<p>{escape(text)}</p>" for text in how()),
             plot=_plot(report),
-            headings="".join(f"<th>{name}</th>" for name in _HEADINGS),
+            headings="".join(_tag("th", name, "", name) for name in _HEADINGS),
             rows="\n".join(rows),
         )
     )
