@@ -31,7 +31,7 @@ struct ConfigEntry {
   const char* default_value;
   const char* description;
 };
-// One row a variable: the README's table and `diagnose` print it.
+// One row a variable: the table of docs/environment.md and `diagnose` print it.
 const std::vector<ConfigEntry>& config_entries();
 
 }  // namespace torch_opencl::runtime
