@@ -12,11 +12,12 @@ GPU_ARGS ?=
 python := $(VENV)/bin/python
 tools := tools/setup_environment.py tools/build_requirements.py
 lint_python := $(VENV)/.lint-environment
+docs_python := $(VENV)/.docs-environment
 build_environment := $(VENV)/.build-environment
 test_environment := $(VENV)/.test-environment
 editable := $(VENV)/.editable-install
 
-.PHONY: help build test fuzz validate oclgrind wheel lint format clean gpu-lab gpu-gate
+.PHONY: help build test fuzz validate oclgrind wheel docs lint format clean gpu-lab gpu-gate
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -50,6 +51,9 @@ gpu-lab: $(editable) ## judge the kernels for GPUs without one: docs/gpu.md
 gpu-gate: $(editable) ## compile the kernels for GPUs; no spills, no new private memory
 	PYTHONPATH=benchmarks $(python) -m gpu.lab --gate $(GPU_ARGS)
 
+docs: $(docs_python) ## build the pages as a site, build/site; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
 # OpenCL C is left alone: clang-format takes kernel attributes for functions.
 lint: $(lint_python) ## check style
 	$(VENV)/bin/ruff check .
@@ -67,6 +71,10 @@ clean: ## remove what a build made; the virtual environment stays
 
 $(lint_python): pyproject.toml $(tools)
 	@$(PYTHON) tools/setup_environment.py --venv $(VENV) --only lint
+	@touch $@
+
+$(docs_python): pyproject.toml $(tools)
+	@$(PYTHON) tools/setup_environment.py --venv $(VENV) --only docs
 	@touch $@
 
 $(build_environment): pyproject.toml constraints.txt $(tools)

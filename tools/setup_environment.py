@@ -1,6 +1,6 @@
 """Prepares a machine to build and test: system packages, environment, wheels.
 
-    python3.11 tools/setup_environment.py --venv .venv [--only build|lint]
+    python3.11 tools/setup_environment.py --venv .venv [--only build|lint|docs]
 
 What is there already is left alone, so a second run takes a second and needs
 neither a network nor root.
@@ -99,7 +99,7 @@ class Environment:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", type=Path, required=True)
-    parser.add_argument("--only", choices=["build", "lint"])
+    parser.add_argument("--only", choices=["build", "lint", "docs"])
     arguments = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036  # any python3 may run this
         raise SystemExit(f"Python 3.11 is needed; {sys.executable} is {sys.version}")
@@ -110,8 +110,8 @@ def main() -> None:
     project = pyproject["project"]
     extras = project["optional-dependencies"]
 
-    if arguments.only == "lint":
-        Environment(arguments.venv).install(extras["lint"])
+    if arguments.only in ("lint", "docs"):
+        Environment(arguments.venv).install(extras[arguments.only])
         return
     install_system_packages()
     environment = Environment(arguments.venv)
