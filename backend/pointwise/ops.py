@@ -186,8 +186,9 @@ TERNARY = (
 )  # fmt: skip
 
 LOSS = (
-    Pointwise("mse_loss.out", "(self - target) * (self - target)", stub="mse_stub", opinfo=_FUNCTIONAL + "mse_loss", lanewise=True),
-    Pointwise("smooth_l1_loss.out", "smooth_l1(self - target, beta)", scalars="beta", stub="smooth_l1_stub", opinfo=_FUNCTIONAL + "smooth_l1_loss"),
+    # PyTorch derives a functional form that resizes the reduced result, and warns.
+    Pointwise("mse_loss.out", "(self - target) * (self - target)", stub="mse_stub", also=("mse_loss",), opinfo=_FUNCTIONAL + "mse_loss", lanewise=True),
+    Pointwise("smooth_l1_loss.out", "smooth_l1(self - target, beta)", scalars="beta", stub="smooth_l1_stub", also=("smooth_l1_loss",), opinfo=_FUNCTIONAL + "smooth_l1_loss"),
     Pointwise("huber_loss.out", "huber(self - target, delta)", scalars="delta", stub="huber_stub", also=("huber_loss",), opinfo=_FUNCTIONAL + "huber_loss"),
     # ATen's host functions add grad_output last.
     Pointwise("mse_loss_backward.grad_input", "norm * (self - target) * grad_output", inputs="self target grad_output", scalars="norm", stub="mse_backward_stub", also=("mse_loss_backward",), opinfo=_FUNCTIONAL + "mse_loss", lanewise=True),

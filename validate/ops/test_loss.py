@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -213,3 +215,16 @@ def test_binary_cross_entropy(device, reduction, weighted):
         )
 
     check(loss, [torch.randn(5, 7) * 3, torch.randn(5, 7)], device)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize(
+    "loss", [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss]
+)
+def test_elementwise_losses_warn_of_nothing(device, loss, reduction):
+    x, y = torch.randn(4, 5, device=device), torch.randn(4, 5, device=device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = loss(x, y, reduction=reduction)
+    expected = loss(x.cpu(), y.cpu(), reduction=reduction)
+    torch.testing.assert_close(result.cpu(), expected)
