@@ -68,8 +68,6 @@ class ErrorRecord {
 
 namespace {
 
-constexpr int kMaxDevices = 64;  // as of queues
-
 // Like queues, never destroyed.
 std::atomic<ErrorRecord*>& slot_of(const Queue& queue) {
   using OfDevice = std::array<std::atomic<ErrorRecord*>, kStreamsPerPool + 1>;

@@ -189,6 +189,7 @@ class Queue {
   std::array<std::atomic<const char*>, 8> recent_{};
 };
 
+constexpr int kMaxDevices = 64;  // c10::DeviceIndex is an int8_t
 // Queues of a device: id 0 is the default stream, 1..32 the pool.
 constexpr int64_t kStreamsPerPool = 32;
 Queue& queue(int device_index, int64_t stream_id);

@@ -10,8 +10,6 @@ namespace torch_opencl::runtime {
 
 namespace {
 
-constexpr int kMaxDevices = 64;  // c10::DeviceIndex is an int8_t
-
 // Lock-free once a queue exists; never destroyed, because a driver may be gone
 // before static destructors run.
 struct Queues {
