@@ -1,13 +1,13 @@
-// Matrix multiplication over packed panels: out = alpha * A B + beta * self.
+// Matrix multiplication over packed panels: out = alpha * A B + beta * self, for
+// cpu-class devices (product_gpu.cl is for the others).
 //
-// cpu-class: a work-item computes tiles of ROWS x COLUMNS outputs in
-// registers (COLUMNS / 16 vectors a row, ROWS_AT_ONCE of the rows together), with
-// neither local memory nor barriers. gpu-class: a work-group of 16 x 16 computes
-// 64 x 64 outputs, 4 x 4 a work-item, from tiles staged in local memory. Sums run
-// over k in order, so results are the same at every run; every SUM_BLOCK products they are added to
-// a total, which keeps the error of long sums (weight gradients) small.
+// A work-item computes tiles of ROWS x COLUMNS outputs in registers (COLUMNS / 16
+// vectors a row, ROWS_AT_ONCE of the rows together), with neither local memory nor
+// barriers. Sums run over k in order, so results are the same at every run; every
+// SUM_BLOCK products they are added to a total, which keeps the error of long sums
+// (weight gradients) small.
 //
-// cpu-class kernels also read one operand as it lies. RIGHT_IN_PLACE: rows of
+// Kernels also read one operand as it lies. RIGHT_IN_PLACE: rows of
 // columns that follow each other; LEFT_IN_PLACE: rows whose depth does. They are
 // `stride_in_place` apart. SHARES_PANELS: those of the other serve the batch.
 
@@ -31,7 +31,6 @@
 #define SUM_BLOCK 256  // a multiple of STEP
 #endif
 
-#ifndef IS_GPU
 #include "transpose_vectors.clh"
 #include "fetch.clh"
 #include "tile.clh"
@@ -240,77 +239,3 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_s
     }
   }
 }
-
-#endif
-
-#ifdef IS_GPU
-// A tile is 64 x 64; both operands' panels are 64 wide.
-#define TILE 64
-#define STEP 16
-
-kernel __attribute__((reqd_work_group_size(16, 16, 1)))
-void gemm_gpu(GEMM_PARAMETERS) {
-  local compute_t left_tile[STEP][TILE];
-  local compute_t right_tile[STEP][TILE];
-  const int x = get_local_id(0);
-  const int y = get_local_id(1);
-  const int lane = y * 16 + x;
-  const int row_tile = get_group_id(1);
-  const int column_tile = get_group_id(0);
-  const size_t batch = get_global_id(2);
-  const global compute_t *a = POINTER(left) +
-      (batch * ((rows + TILE - 1) / TILE) + row_tile) * depth * TILE;
-  const global compute_t *b = POINTER(right) +
-      (batch * ((columns + TILE - 1) / TILE) + column_tile) * depth * TILE;
-  global storage_t *target = POINTER(out) + batch * batch_stride;
-  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
-
-  compute_t sums[4][4];
-  compute_t totals[4][4];
-  for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < 4; ++j) {
-      sums[i][j] = totals[i][j] = 0;
-    }
-  }
-  for (int start = 0; start < depth; start += STEP) {
-    if (start % SUM_BLOCK == 0) {
-      for (int i = 0; i < 4; ++i) {
-        for (int j = 0; j < 4; ++j) {
-          totals[i][j] += sums[i][j];
-          sums[i][j] = 0;
-        }
-      }
-    }
-    for (int e = lane; e < STEP * TILE; e += 256) {
-      const int k = start + e / TILE;
-      left_tile[e / TILE][e % TILE] = k < depth ? a[(size_t)k * TILE + e % TILE] : 0;
-      right_tile[e / TILE][e % TILE] = k < depth ? b[(size_t)k * TILE + e % TILE] : 0;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int k = 0; k < STEP; ++k) {
-      compute_t factors[4];
-      compute_t line[4];
-      for (int i = 0; i < 4; ++i) {
-        factors[i] = left_tile[k][y * 4 + i];
-        line[i] = right_tile[k][x + i * 16];
-      }
-      for (int i = 0; i < 4; ++i) {
-        for (int j = 0; j < 4; ++j) {
-          sums[i][j] = fma(factors[i], line[j], sums[i][j]);
-        }
-      }
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const int row = row_tile * TILE + y * 4 + i;
-    for (int j = 0; j < 4; ++j) {
-      const int column = column_tile * TILE + x + j * 16;
-      if (row < rows && column < columns) {
-        WRITE(totals[i][j] + sums[i][j], row, column,
-              row * row_stride + LEVEL_OFFSET(column, column))
-      }
-    }
-  }
-}
-#endif

@@ -2,7 +2,7 @@
 #include "../../cpp/aten/solver.h"
 #include "../../cpp/aten/structured.h"
 #include "kernel_sources.h"
-#include "packed.h"
+#include "product_gpu.h"
 #include "skinny.h"
 
 #include <ATen/ops/addmm_meta.h>
@@ -157,8 +157,16 @@ bool prefers_skinny(const GemmProblem& problem, const runtime::DeviceInfo&) {
   return std::max(p.rows, p.columns) > kSkinny;
 }
 
-bool supports_packed(const GemmProblem& problem, const runtime::DeviceInfo&) {
-  return at::isFloatingType(problem.dtype);
+bool supports_packed(const GemmProblem& problem,
+                     const runtime::DeviceInfo& device) {
+  return device.device_class == runtime::DeviceClass::kCpu &&
+         at::isFloatingType(problem.dtype);
+}
+
+bool supports_tiles(const GemmProblem& problem,
+                    const runtime::DeviceInfo& device) {
+  return device.device_class == runtime::DeviceClass::kGpu &&
+         at::isFloatingType(problem.dtype);
 }
 
 bool supports_all(const GemmProblem&, const runtime::DeviceInfo&) {
@@ -184,6 +192,26 @@ void run_skinny(const GemmProblem& problem, const GemmArguments& a) {
                   operands.output,
                   operands.addend,
                   problem.is_large);
+}
+
+void run_tiles(const GemmProblem& problem, const GemmArguments& a) {
+  const Product& p = problem.product;
+  const Operands operands = operands_of(p, a);
+  const auto as_it_lies = [](const Operand& operand) {
+    return ProductOperand{operand.view,
+                          operand.row,
+                          operand.depth.stride,
+                          operand.batch_stride,
+                          operand.row.size};
+  };
+  multiply_gpu(a.out,
+               problem.dtype,
+               p,
+               as_it_lies(operands.left),
+               as_it_lies(operands.right),
+               operands.output,
+               operands.addend,
+               problem.is_large);
 }
 
 void run_strided(const GemmProblem& problem, const GemmArguments& a) {
@@ -225,6 +253,7 @@ using GemmSolver = Solver<GemmProblem, GemmArguments>;
 constexpr GemmSolver kSolvers[] = {
     {"skinny", supports_skinny, prefers_skinny, run_skinny},
     {"packed", supports_packed, nullptr, run_packed},
+    {"tiles", supports_tiles, nullptr, run_tiles},
     {"strided", supports_all, nullptr, run_strided},
 };
 constexpr SolverFamily<GemmProblem, GemmArguments> kFamily{"product", kSolvers};

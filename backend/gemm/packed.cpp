@@ -4,6 +4,7 @@
 #include "../../cpp/aten/packed_weight.h"
 #include "../common/streamed.h"
 #include "kernel_sources.h"
+#include "product_gpu.h"
 
 #include <algorithm>
 
@@ -27,6 +28,19 @@ int64_t widest_columns(const at::TensorBase& on) {
 // do not hold for one at a time.
 int64_t tiles_of_block(const at::TensorBase& on) {
   return aten::device_of(on).info().has_wide_registers ? 1 : 32;
+}
+
+// Panels of a GPU, whose tiles take several or a part of one.
+constexpr int64_t kPanelOfGpu = 64;
+
+ProductOperand panels_of(const at::Tensor& panels,
+                         int64_t rows,
+                         int64_t depth) {
+  const int64_t lines = round_up(rows, kPanelOfGpu);
+  const Levels line = rows > kPanelOfGpu
+                          ? Levels{kPanelOfGpu, kPanelOfGpu * depth, 1}
+                          : level(kPanelOfGpu, 1);
+  return {arg_in(panels), line, kPanelOfGpu, lines * depth, lines};
 }
 
 bool is_compute_typed(const at::TensorBase& on) {
@@ -64,7 +78,7 @@ bool needs_long_index(std::initializer_list<at::TensorBase> tensors) {
 int64_t left_width(const at::TensorBase& on, int64_t rows) {
   const runtime::Device& device = aten::device_of(on);
   if (!device.is_cpu()) {
-    return 64;
+    return kPanelOfGpu;
   }
   // Tiles of 16 rows, in parts, are a sixth faster than those of 8 where the
   // registers hold neither.
@@ -76,7 +90,7 @@ int64_t left_width(const at::TensorBase& on, int64_t rows) {
 
 int64_t right_width(const at::TensorBase& on, int64_t columns) {
   if (!aten::device_of(on).is_cpu()) {
-    return 64;
+    return kPanelOfGpu;
   }
   const int64_t widest = widest_columns(on);
   return widest > 32 && round_up(columns, 32) < round_up(columns, widest)
@@ -191,7 +205,17 @@ void multiply(const at::TensorBase& on,
               const Output& output,
               const Addend& addend,
               bool is_large) {
-  const bool is_cpu = aten::device_of(on).is_cpu();
+  if (!aten::device_of(on).is_cpu()) {
+    multiply_gpu(on,
+                 left.scalar_type(),
+                 product,
+                 panels_of(left, product.rows, product.depth),
+                 panels_of(right, product.columns, product.depth),
+                 output,
+                 addend,
+                 is_large);
+    return;
+  }
   const at::ScalarType compute = compute_type(on.scalar_type());
   const auto stride = [is_large](int64_t value) {
     return index_argument(value, is_large);
@@ -233,45 +257,36 @@ void multiply(const at::TensorBase& on,
            stride(product.in_place_batch_stride),
            last...);
   };
-  if (is_cpu) {
-    const bool shares_panels =
-        in_place != InPlace::kNeither && product.shares_panels;
-    const int64_t tiles = row_tiles * column_tiles;
-    const int64_t of_block = tiles_of_block(on);
-    const int64_t at_once = tiles_at_once(
-        on, tiles, product.batch, height * width * product.depth, of_block);
-    run("gemm_cpu",
-        {{"DTYPE", dtype_of(on)},
-         {"LANES", 16},
-         {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
-          : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
-                                       : "PANELS",
-          1},
-         {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
-         {"STREAM",
-          is_streamed(aten::device_of(on),
-                      on.scalar_type(),
-                      product.batch * product.rows * product.columns)},
-         {"ROWS", height},
-         {"ROWS_AT_ONCE", rows_at_once(on, height)},
-         {"COLUMNS", width},
-         {"TILES_OF_BLOCK", of_block},
-         {"SUM_BLOCK", product.sum_block},
-         {"IS_LARGE", is_large}},
-        range(ceil_div(tiles, at_once), product.batch, 1, 1),
-        static_cast<int32_t>(at_once),
-        static_cast<int32_t>(
-            of_block > 1 || (in_place == InPlace::kLeft && shares_panels)
-                ? std::min(row_tiles, kRowTilesOfStrip)
-                : row_tiles));
-  } else {
-    run("gemm_gpu",
-        {{"DTYPE", dtype_of(on)},
-         {"IS_GPU", 1},
-         {"SUM_BLOCK", product.sum_block},
-         {"IS_LARGE", is_large}},
-        range(column_tiles * 16, row_tiles * 16, product.batch, 16, 16, 1));
-  }
+  const bool shares_panels =
+      in_place != InPlace::kNeither && product.shares_panels;
+  const int64_t tiles = row_tiles * column_tiles;
+  const int64_t of_block = tiles_of_block(on);
+  const int64_t at_once = tiles_at_once(
+      on, tiles, product.batch, height * width * product.depth, of_block);
+  run("gemm_cpu",
+      {{"DTYPE", dtype_of(on)},
+       {"LANES", 16},
+       {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
+        : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
+                                     : "PANELS",
+        1},
+       {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
+       {"STREAM",
+        is_streamed(aten::device_of(on),
+                    on.scalar_type(),
+                    product.batch * product.rows * product.columns)},
+       {"ROWS", height},
+       {"ROWS_AT_ONCE", rows_at_once(on, height)},
+       {"COLUMNS", width},
+       {"TILES_OF_BLOCK", of_block},
+       {"SUM_BLOCK", product.sum_block},
+       {"IS_LARGE", is_large}},
+      range(ceil_div(tiles, at_once), product.batch, 1, 1),
+      static_cast<int32_t>(at_once),
+      static_cast<int32_t>(of_block > 1 ||
+                                   (in_place == InPlace::kLeft && shares_panels)
+                               ? std::min(row_tiles, kRowTilesOfStrip)
+                               : row_tiles));
 }
 
 }  // namespace torch_opencl::ops

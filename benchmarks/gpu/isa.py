@@ -95,7 +95,8 @@ def functions_of(kernel: str, blocks: Blocks) -> list[list[list[str]]]:
     """clang 22 compiles a kernel's text to a function that the kernel calls where
     it is not inlined; it is the kernel's as well."""
     names = (kernel, f"__clang_ocl_kern_imp_{kernel}")
-    return [own for name, own in blocks.items() if name.split("$")[-1] in names]
+    found = {name.split("$")[-1]: own for name, own in blocks.items()}
+    return [found[name] for name in names if name in found]
 
 
 def instructions(
@@ -118,15 +119,15 @@ def hottest(kernels: Iterable, blocks: Blocks, classify: Classify) -> dict[str, 
     """The block of most multiply-adds of each kernel that has any."""
     result = {}
     for kernel in kernels:
-        loops = [
-            loop_of(block, classify)
-            for own in functions_of(kernel.name, blocks)
-            for block in own
-        ]
-        # Of equal blocks the one that does less besides.
-        best = max(loops, key=lambda loop: (loop.fma, -loop.issued), default=None)
-        if best is not None and best.fma:
-            result[kernel.name] = best
+        # The kernel's own blocks first: a function that was inlined into it is left
+        # over, and without its accesses to local memory.
+        for own in functions_of(kernel.name, blocks):
+            loops = [loop_of(block, classify) for block in own]
+            # Of equal blocks the one that does less besides.
+            best = max(loops, key=lambda loop: (loop.fma, -loop.issued), default=None)
+            if best is not None and best.fma:
+                result[kernel.name] = best
+                break
     return result
 
 

@@ -75,19 +75,37 @@ def _values(launch: dict[str, Any], kernel: Kernel) -> dict[str, int]:
     return {a.name: value(raw) for a, raw in pairs if 0 < len(raw.get("hex", "")) <= 16}
 
 
-def _gemm_gpu(launch: dict[str, Any], values: dict[str, int]) -> tuple[float, float]:
-    # Tiles of 64 x 64, whole ones, and steps of 16.
-    tiles = _groups(launch)
-    depth = -(-values["depth"] // 16) * 16
-    return 2.0 * tiles * 64 * 64 * depth, 4.0 * tiles * 2 * 64 * depth
+def _defines(program: Program) -> dict[str, int]:
+    """Of the build options, those that are numbers."""
+    found = re.findall(r"-D\s*(\w+)=(\d+)\b", program.options)
+    return {name: int(value) for name, value in found}
 
 
-# Operations and requested bytes by what a kernel's arguments say. A dense kernel
-# that is not here gets the operations of its op's definition.
-EXECUTED: dict[str, Callable[[dict[str, Any], dict[str, int]], tuple[float, float]]] = {
-    "gemm_gpu": _gemm_gpu,
+def _product_gpu(
+    launch: dict[str, Any], values: dict[str, int], defines: dict[str, int]
+) -> tuple[float, float]:
+    # Whole tiles and steps; each work-group has a part of the depth.
+    rows, columns, step = (defines[n] for n in ("TILE_ROWS", "TILE_COLUMNS", "STEP"))
+    part = min(values["depth_of_part"], -(-values["depth"] // step) * step)
+    lines = _groups(launch) * part
+    return 2.0 * lines * rows * columns, 4.0 * lines * (rows + columns)
+
+
+# Operations and requested bytes by what a kernel's arguments and its program's
+# options say. A dense kernel that is not here gets the operations of its op's
+# definition.
+EXECUTED: dict[
+    str,
+    Callable[
+        [dict[str, Any], dict[str, int], dict[str, int]],
+        tuple[float, float],
+    ],
+] = {
+    "product_gpu": _product_gpu,
 }
-DENSE = re.compile(r"gemm|attention_(?!delta)|depthwise|direct|skinny|local_conv")
+DENSE = re.compile(
+    r"gemm|product_few|attention_(?!delta)|depthwise|direct|skinny|local_conv"
+)
 
 
 def _groups(launch: dict[str, Any]) -> int:
@@ -184,7 +202,9 @@ def works_of(
             name,
         )
         if launch["launch"] in EXECUTED:
-            work.flops, requested = EXECUTED[launch["launch"]](launch, values)
+            work.flops, requested = EXECUTED[launch["launch"]](
+                launch, values, _defines(program)
+            )
             work.requested = max(touched, requested)
         elif DENSE.search(launch["launch"]) and op:
             unknown[id(op)].append(work)

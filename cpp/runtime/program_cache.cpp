@@ -15,7 +15,7 @@
 namespace torch_opencl::runtime {
 namespace {
 
-constexpr size_t kMaxDefines = 24;
+constexpr size_t kMaxDefines = 32;
 
 // Pointers and integers only: hashed and compared without touching strings.
 struct Key {

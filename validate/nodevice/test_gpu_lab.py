@@ -119,6 +119,22 @@ kernels_misc_info:
 """
 
 
+INLINED = """
+\t.text
+scale:                                  ; @scale
+; %bb.0:
+\tds_read_b128 v[0:3], v9
+\tv_fmac_f32_e32 v4, v0, v1
+\ts_endpgm
+.Lfunc_end0:
+__clang_ocl_kern_imp_scale:             ; @__clang_ocl_kern_imp_scale
+; %bb.0:
+\tv_fmac_f32_e32 v4, v0, v1
+\ts_setpc_b64 s[30:31]
+.Lfunc_end1:
+"""
+
+
 def test_amd_metadata_and_hot_loop() -> None:
     (kernel,) = targets.read_amd(AMD, "gfx1030")
     assert (kernel.name, kernel.registers, kernel.spills) == ("scale", 40, 2)
@@ -184,6 +200,11 @@ def test_recorded_programs_of_a_peer() -> None:
     assert programs == [Program("kernel void b() {}", "")]
 
 
+def test_the_kernel_goes_before_what_was_inlined() -> None:
+    loop = isa.hottest([Kernel("scale")], isa.amd_blocks(INLINED), isa.AMD)["scale"]
+    assert (loop.fma, loop.local_words) == (1, 4)
+
+
 def test_blocks_of_buffers() -> None:
     blocks = Blocks()
     blocks.add_buffer(3, 4096)
@@ -212,40 +233,43 @@ def _number(value: int) -> dict:
 
 def _trace() -> dict:
     launch = {
-        "launch": "gemm_gpu",
+        "launch": "product_gpu",
         "of": 0,
-        "global": [32, 16, 2],
-        "local": [16, 16, 1],
+        "global": [256, 1, 2],
+        "local": [128, 1, 1],
         "arguments": [
             _buffer(0, 0, 4000),
             _buffer(1100, 4096, 1000),
             _number(20),
+            _number(32),
         ],
     }
     op = {"name": "aten::bmm", "flops": 1e6, "bytes": 9e9, "begin": 0, "end": 1}
+    options = "-D DTYPE=float32 -D TILE_ROWS=64 -D TILE_COLUMNS=64 -D STEP=16"
     return {
-        "programs": {"0": {"options": "-D DTYPE=float32", "text": "x"}},
+        "programs": {"0": {"options": options, "text": "x"}},
         "launches": [launch, {"command": "copy", "bytes": 10}],
         "ops": [op],
     }
 
 
 GEMM = Kernel(
-    "gemm_gpu",
+    "product_gpu",
     occupancy=1.0,
     simd=32,
-    group=256,
+    group=128,
     arguments=[
         Argument("left_memory", "compute_t*", True, True),
         Argument("out_memory", "storage_t*", True, False),
         Argument("depth", "int", False, False),
+        Argument("depth_of_part", "int", False, False),
     ],
 )
 
 
 def test_work_of_a_fixed_trace() -> None:
-    product, copy = work.works_of(_trace(), {(0, "gemm_gpu"): GEMM})
-    assert (product.groups, product.items, product.op) == (4, 1024, "aten::bmm")
+    product, copy = work.works_of(_trace(), {(0, "product_gpu"): GEMM})
+    assert (product.groups, product.items, product.op) == (4, 512, "aten::bmm")
     # Four tiles, a depth of 20 in steps of 16.
     assert product.flops == 2 * 4 * 64 * 64 * 32
     assert product.bytes == 4000 + (4096 + 1000 - 4400)
@@ -272,7 +296,7 @@ def test_element_sizes(name: str, dtype: str, size: int) -> None:
 
 def _launch(**changes) -> work.Work:
     values = {
-        "kernel": "gemm:gemm_gpu",
+        "kernel": "product_gpu:product_gpu",
         "program": 0,
         "flops": 1e9,
         "bytes": 1e3,

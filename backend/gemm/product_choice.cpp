@@ -1,0 +1,164 @@
+#include "product_choice.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+namespace torch_opencl::ops {
+
+namespace {
+
+struct Member {
+  ProductTile tile;
+  double fma_per_issue;  // docs/lab/gpu-products.md
+};
+
+// The last one is for devices with the least that OpenCL allows.
+constexpr Member kMembers[] = {
+    {{128, 128, 8, 8, 16}, 0.94},
+    {{128, 64, 8, 8, 16}, 0.93},
+    {{64, 128, 8, 8, 16}, 0.93},
+    {{64, 64, 8, 4, 16}, 0.88},
+    {{128, 32, 8, 4, 16}, 0.86},
+    {{32, 128, 4, 8, 16}, 0.86},
+    {{32, 32, 4, 4, 16}, 0.75},
+};
+// Eight-byte elements: sums take twice the registers.
+constexpr Member kWideMembers[] = {
+    {{64, 64, 4, 4, 16}, 0.75},
+    {{32, 32, 4, 4, 16}, 0.7},
+};
+
+// What a unit could have multiplied meanwhile: for a float from memory (its
+// share of 2.8 bytes a clock, against 64 multiplications), for one from the
+// caches, and for another launch.
+constexpr double kFloatOfMemory = 90;
+constexpr double kFloatOfCache = 22;
+constexpr double kLaunch = 160000;
+// A unit with a single work-group waits at each barrier.
+constexpr int64_t kGroupsOfUnit = 2;
+constexpr double kAlone = 1.5;
+constexpr int64_t kMostParts = 128;
+constexpr int64_t kFewestDepth = 32;
+
+int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+double cost_of(const Member& member,
+               const ProductSize& size,
+               const ProductDevice& device,
+               int64_t parts,
+               int64_t depth) {
+  const ProductTile& tile = member.tile;
+  const auto units = static_cast<double>(device.units);
+  const int64_t groups = ceil_div(size.rows, tile.rows) *
+                         ceil_div(size.columns, tile.columns) * size.batch *
+                         parts;
+  const auto rounds = static_cast<double>(ceil_div(groups, device.units));
+  const auto steps = static_cast<double>(depth);
+  const double multiplied =
+      tile.rows * tile.columns * steps / member.fma_per_issue;
+  const double loaded = (tile.rows + tile.columns) * steps * kFloatOfCache;
+  double cost = rounds * std::max(multiplied, loaded);
+  if (groups < kGroupsOfUnit * device.units) {
+    cost *= kAlone;
+  }
+  if (parts > 1) {
+    const auto outputs =
+        static_cast<double>(size.batch * size.rows * size.columns);
+    cost += kLaunch +
+            2.0 * static_cast<double>(parts) * outputs * kFloatOfMemory / units;
+  }
+  return cost;
+}
+
+// LANES and LANE_ROWS of product_few.cl.
+constexpr int64_t kLanes = 32;
+constexpr int64_t kLaneRows = 4;
+// Work-groups of that kernel, of 128, which hide a unit's loads.
+constexpr int64_t kFewGroupsOfUnit = 8;
+
+}  // namespace
+
+int64_t local_bytes(const ProductTile& tile, const ProductSize& size) {
+  constexpr int kPad = 4;
+  const int64_t tiles = int64_t{tile.step} *
+                        (tile.rows + tile.columns + 2 * kPad) *
+                        size.element_bytes;
+  return tiles + (size.is_image ? 16 * tile.columns + 20 * tile.step : 0);
+}
+
+ProductChoice choose_product(const ProductSize& size,
+                             const ProductDevice& device,
+                             const ProductWish& wish) {
+  const bool is_wide = size.element_bytes > 4;
+  const Member* const begin = is_wide ? std::begin(kWideMembers) : kMembers;
+  const Member* const end =
+      is_wide ? std::end(kWideMembers) : std::end(kMembers);
+  ProductChoice best{};
+  double best_cost = std::numeric_limits<double>::infinity();
+  for (const Member* member = begin; member != end; ++member) {
+    const ProductTile& tile = member->tile;
+    const bool is_last = member + 1 == end;
+    if (!is_last && (tile.items() > device.work_group ||
+                     local_bytes(tile, size) > device.local_memory)) {
+      continue;
+    }
+    for (int64_t wanted = 1; wanted <= kMostParts; wanted *= 2) {
+      if (wanted > 1 && size.depth < wanted * kFewestDepth) {
+        break;
+      }
+      const int64_t depth =
+          ceil_div(ceil_div(std::max<int64_t>(size.depth, 1), wanted),
+                   tile.step) *
+          tile.step;
+      const int64_t parts = std::max<int64_t>(ceil_div(size.depth, depth), 1);
+      const bool has_totals = std::min(depth, size.depth) > size.sum_block;
+      if (!is_last && has_totals && device.has_few_registers &&
+          tile.item_rows * tile.item_columns > 32) {
+        continue;
+      }
+      double cost = cost_of(*member, size, device, parts, depth);
+      // What is wished for goes before everything else.
+      constexpr double kUnwanted = 1e30;
+      cost += wish.rows != 0 &&
+                      (wish.rows != tile.rows || wish.columns != tile.columns)
+                  ? kUnwanted
+                  : 0;
+      cost += wish.parts != 0 && wish.parts != wanted ? kUnwanted : 0;
+      if (cost < best_cost) {
+        best_cost = cost;
+        best = {tile, parts, depth, has_totals};
+      }
+    }
+  }
+  return best;
+}
+
+FewChoice choose_few(const ProductSize& size,
+                     const ProductDevice& device,
+                     bool is_along_depth,
+                     int width) {
+  int few = 1;
+  while (few < size.rows) {
+    few *= 2;
+  }
+  const int64_t lines =
+      is_along_depth ? kLaneRows * (few > 4 ? 1 : 2) : kLanes * width;
+  // What an item steps by, and the steps that a part of the depth is worth.
+  const int64_t step = is_along_depth ? kLanes * width : kLaneRows;
+  constexpr int64_t kFewestSteps = 8;
+  const int64_t groups = ceil_div(size.columns, lines) * size.batch;
+  const int64_t wanted =
+      ceil_div(kFewGroupsOfUnit * device.units, std::max<int64_t>(groups, 1));
+  const int64_t most = size.depth / (step * kFewestSteps);
+  // A sum is no longer than a block.
+  const int64_t fewest = ceil_div(size.depth, step * size.sum_block);
+  const int64_t parts = std::max({int64_t{1}, fewest, std::min(wanted, most)});
+  const int64_t depth =
+      ceil_div(ceil_div(std::max<int64_t>(size.depth, 1), parts), step) * step;
+  return {few, lines, std::max<int64_t>(ceil_div(size.depth, depth), 1), depth};
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,106 @@
+// Products of a few rows, or columns, by a matrix that is read once.
+#include "../../cpp/aten/factories.h"
+#include "kernel_sources.h"
+#include "product_gpu.h"
+
+#include <utility>
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+
+namespace {
+
+// (A B)^T = B^T A^T: the few become the rows.
+void swap_sides(ProductLaunch& l) {
+  std::swap(l.product.rows, l.product.columns);
+  std::swap(l.left, l.right);
+  std::swap(l.left_access, l.right_access);
+  Output& output = l.output;
+  output.column = level(l.product.columns,
+                        std::exchange(output.row_stride, output.column.stride));
+  std::swap(l.addend.row_stride, l.addend.column_stride);
+}
+
+}  // namespace
+
+void multiply_few(const at::TensorBase& on, ProductLaunch l) {
+  if (l.product.columns < l.product.rows) {
+    swap_sides(l);
+  }
+  const Product& p = l.product;
+  const bool is_along_depth = !l.right_access.is_along_lines;
+  const int64_t width = l.right_access.width();
+  const at::ScalarType compute = compute_type(on.scalar_type());
+  const FewChoice choice =
+      choose_few({p.batch,
+                  p.rows,
+                  p.columns,
+                  p.depth,
+                  p.sum_block,
+                  static_cast<int>(c10::elementSize(compute)),
+                  false},
+                 product_device_of(aten::device_of(on).info()),
+                 is_along_depth,
+                 static_cast<int>(width));
+  const bool is_part = choice.parts > 1;
+  at::Tensor parts;
+  Output output = l.output;
+  Addend addend = l.addend;
+  if (is_part) {
+    parts = empty_like_meta({choice.parts * p.batch * p.rows * p.columns},
+                            {},
+                            on.options().dtype(compute));
+    output = {arg(parts), p.columns, level(p.columns, 1), p.rows * p.columns};
+    addend = {};
+  }
+  const auto stride = [&l](int64_t value) {
+    return index_argument(value, l.is_large);
+  };
+  launch(on,
+         sources::product_few,
+         "product_few",
+         {{"DTYPE", dtype_of(on)},
+          {"OPERAND_DTYPE", dtype_of(l.operands)},
+          {"OUT_DTYPE", dtype_of(is_part ? compute : on.scalar_type())},
+          {"IS_LARGE", l.is_large},
+          {"FEW", choice.few},
+          {"WIDTH", width},
+          {"FEW_WIDTH",
+           !l.left_access.is_along_lines && l.left_access.is_wide ? 4 : 1},
+          {"ALONG_DEPTH", is_along_depth}},
+         range(ceil_div(p.columns, choice.lines) * 128,
+               p.batch * choice.parts,
+               128,
+               1),
+         l.left.view,
+         l.right.view,
+         output.view,
+         addend.view,
+         static_cast<int32_t>(p.rows),
+         static_cast<int32_t>(p.columns),
+         static_cast<int32_t>(p.depth),
+         static_cast<int32_t>(p.batch),
+         static_cast<int32_t>(choice.depth_of_part),
+         stride(l.left.line.stride),
+         stride(l.left.depth_stride),
+         stride(l.left.batch_stride),
+         stride(l.right.line.stride),
+         stride(l.right.depth_stride),
+         stride(l.right.batch_stride),
+         stride(output.row_stride),
+         static_cast<int32_t>(output.column.size),
+         stride(output.column.outer_stride),
+         stride(output.column.stride),
+         stride(output.batch_stride),
+         stride(addend.row_stride),
+         stride(addend.column_stride),
+         stride(addend.batch_stride),
+         scalar_argument(addend.alpha, compute),
+         scalar_argument(addend.beta, compute));
+  if (is_part) {
+    add_parts(on, l, parts, choice.parts);
+  }
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,288 @@
+// Matrix products for gpu-class devices: out = alpha * A B + beta * self.
+//
+// A work-group of ITEMS computes TILE_ROWS x TILE_COLUMNS outputs, ITEM_ROWS x
+// ITEM_COLUMNS a work-item. STEP of the depth at a time go through local memory,
+// depth-major; what comes next is loaded into registers while a step is multiplied.
+// Operands are read where they lie: LEFT_ALONG_LINES / RIGHT_ALONG_LINES say whether
+// lanes and vectors of LEFT_WIDTH / RIGHT_WIDTH run along rows (columns), or along the
+// depth. With IS_IMAGE the right operand's columns are those of a convolution, made
+// while they are loaded (product_image.clh).
+//
+// Sums run over the depth in order; with HAS_TOTALS every SUM_BLOCK of it goes to a
+// total. Where the depth is split among work-groups, `out` are their parts
+// (product_parts.cl). What registers hold has names, written out by macros: compilers
+// may leave an array in memory, whatever its indices.
+
+#include "types.clh"
+#include "panels.clh"
+#include "product_vectors.clh"
+#include "product_image.clh"
+
+#define GROUP_ROWS (TILE_ROWS / ITEM_ROWS)
+#define GROUP_COLUMNS (TILE_COLUMNS / ITEM_COLUMNS)
+#define ITEMS (GROUP_ROWS * GROUP_COLUMNS)
+#define PAD 4  // spreads stores along the depth over the banks
+#define HAS_TWO_ROWS (ITEM_ROWS == 8)  // of vectors of four
+#define HAS_TWO_COLUMNS (ITEM_COLUMNS == 8)
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+#define REPEAT_1(body) body(0)
+#define REPEAT_2(body) REPEAT_1(body) body(1)
+#define REPEAT_4(body) REPEAT_2(body) body(2) body(3)
+#define REPEAT_8(body) REPEAT_4(body) body(4) body(5) body(6) body(7)
+#define REPEAT_16(body)                                                     \
+  REPEAT_8(body) body(8) body(9) body(10) body(11) body(12) body(13) body(14) \
+      body(15)
+// LEFT_LOADS, RIGHT_LOADS: TILE_ROWS (TILE_COLUMNS) * STEP / ITEMS / width.
+#define FOR_LEFT_LOADS(body) JOIN(REPEAT_, LEFT_LOADS)(body)
+#define FOR_RIGHT_LOADS(body) JOIN(REPEAT_, RIGHT_LOADS)(body)
+
+#if HAS_TWO_COLUMNS
+#define FOR_COLUMNS(body, i) body(i, 0) body(i, 1)
+#else
+#define FOR_COLUMNS(body, i) body(i, 0)
+#endif
+#define FOR_FOUR_ROWS(body, a, b, c, d) \
+  FOR_COLUMNS(body, a) FOR_COLUMNS(body, b) FOR_COLUMNS(body, c) FOR_COLUMNS(body, d)
+#if HAS_TWO_ROWS
+#define FOR_SUMS(body) FOR_FOUR_ROWS(body, 0, 1, 2, 3) FOR_FOUR_ROWS(body, 4, 5, 6, 7)
+#else
+#define FOR_SUMS(body) FOR_FOUR_ROWS(body, 0, 1, 2, 3)
+#endif
+
+// Where load `e` of an item lies in a tile. Along the depth, pairs of lanes read whole
+// sectors of 32 bytes.
+#define LINE_OF(tile, along_lines, width, e)                              \
+  ((along_lines) ? lane % ((tile) / (width)) * (width)                    \
+   : (width) == 4 ? (lane / 2 + (e) * (ITEMS / 2)) % (tile)               \
+                  : lane / STEP + (e) * (ITEMS / STEP))
+#define DEPTH_OF(tile, along_lines, width, e)                                    \
+  ((along_lines) ? lane / ((tile) / (width)) + (e) * (ITEMS / ((tile) / (width))) \
+   : (width) == 4 ? (lane % 2 + (lane / 2 + (e) * (ITEMS / 2)) / (tile) * 2) * 4  \
+                  : lane % STEP)
+#define LEFT_LINE(e) LINE_OF(TILE_ROWS, LEFT_ALONG_LINES, LEFT_WIDTH, e)
+#define LEFT_DEPTH(e) DEPTH_OF(TILE_ROWS, LEFT_ALONG_LINES, LEFT_WIDTH, e)
+#define RIGHT_LINE(e) LINE_OF(TILE_COLUMNS, RIGHT_ALONG_LINES, RIGHT_WIDTH, e)
+#define RIGHT_DEPTH(e) DEPTH_OF(TILE_COLUMNS, RIGHT_ALONG_LINES, RIGHT_WIDTH, e)
+
+#if LEFT_WIDTH == 4
+typedef vec4_t left_load_t;
+#define LOAD_LEFT(p) LOAD_FOUR(p)
+#else
+typedef compute_t left_load_t;
+#define LOAD_LEFT(p) LOAD_ONE(p)
+#endif
+#if RIGHT_WIDTH == 4
+typedef vec4_t right_load_t;
+#define LOAD_RIGHT(p) LOAD_FOUR(p)
+#else
+typedef compute_t right_load_t;
+#define LOAD_RIGHT(p) LOAD_ONE(p)
+#endif
+
+// A load into a tile of local memory.
+#define PUT_1(tile, along_lines, line, k, value) tile[k][line] = value;
+#define PUT_4(tile, along_lines, line, k, value)        \
+  if (along_lines) {                                    \
+    *(local vec4_t *)&tile[k][line] = value;            \
+  } else {                                              \
+    tile[k][line] = value.x;                            \
+    tile[(k) + 1][line] = value.y;                      \
+    tile[(k) + 2][line] = value.z;                      \
+    tile[(k) + 3][line] = value.w;                      \
+  }
+#define PUT(width) CONCAT(PUT_, width)
+
+#define PUT_LEFT(e) \
+  PUT(LEFT_WIDTH)(left_tile, LEFT_ALONG_LINES, LEFT_LINE(e), LEFT_DEPTH(e), left_##e)
+#define PUT_RIGHT(e) \
+  PUT(RIGHT_WIDTH)(right_tile, RIGHT_ALONG_LINES, RIGHT_LINE(e), RIGHT_DEPTH(e), right_##e)
+
+#define DECLARE_LEFT(e)                                                   \
+  left_load_t left_##e = 0;                                               \
+  const int left_row_##e = min(first_row + LEFT_LINE(e), left_last);      \
+  const index_t left_from_##e =                                           \
+      LINE_OFFSET(LEFT, left, left_row_##e) + LEFT_DEPTH_OFFSET(e);
+#define DECLARE_RIGHT(e) right_load_t right_##e = 0;
+
+// The next step's elements; past the end of the depth they are zero. Lines past the
+// last are read in range and not used.
+#if IS_IMAGE
+#define LEFT_DEPTH_OFFSET(e) 0
+#define GET_LEFT(e)                                                                \
+  {                                                                                \
+    const bool is_inside = LEFT_DEPTH(e) < count;                                  \
+    const index_t at = left_from_##e + left_depths[LEFT_DEPTH(e)];                 \
+    const left_load_t value = LOAD_LEFT(left_at + (is_inside ? at : 0));           \
+    left_##e = is_inside ? value : (left_load_t)(0);                               \
+  }
+#define GET_RIGHT(e)                                                               \
+  {                                                                                \
+    const int4 part = image_lines[RIGHT_LINE(e)] + image_depths[RIGHT_DEPTH(e)];   \
+    const bool is_inside = RIGHT_DEPTH(e) < count && IS_IN_IMAGE(part);            \
+    const right_load_t value = LOAD_RIGHT(right_at + (is_inside ? part.w : 0));    \
+    right_##e = is_inside ? value : (right_load_t)(0);                             \
+  }
+#define LOAD_STEP                          \
+  {                                        \
+    const int count = end - start;         \
+    FOR_LEFT_LOADS(GET_LEFT)               \
+    FOR_RIGHT_LOADS(GET_RIGHT)             \
+  }
+#else
+#define LEFT_DEPTH_OFFSET(e) LEFT_DEPTH(e) * left_depth_stride
+#define DECLARE_RIGHT_FROM(e)                                                    \
+  const int right_column_##e = min(first_column + RIGHT_LINE(e), right_last);    \
+  const index_t right_from_##e = LINE_OFFSET(RIGHT, right, right_column_##e) +   \
+                                 RIGHT_DEPTH(e) * right_depth_stride;
+#define GET_LEFT(e) left_##e = LOAD_LEFT(left_at + left_from_##e);
+#define GET_RIGHT(e) right_##e = LOAD_RIGHT(right_at + right_from_##e);
+#define GET_LAST_LEFT(e)                                                          \
+  if (LEFT_DEPTH(e) < count) {                                                    \
+    GET_LEFT(e)                                                                   \
+  } else {                                                                        \
+    left_##e = 0;                                                                 \
+  }
+#define GET_LAST_RIGHT(e)                                                         \
+  if (RIGHT_DEPTH(e) < count) {                                                   \
+    GET_RIGHT(e)                                                                  \
+  } else {                                                                        \
+    right_##e = 0;                                                                \
+  }
+#define LOAD_STEP                          \
+  {                                        \
+    const int count = end - start;         \
+    if (count >= STEP) {                   \
+      FOR_LEFT_LOADS(GET_LEFT)             \
+      FOR_RIGHT_LOADS(GET_RIGHT)           \
+    } else {                               \
+      FOR_LEFT_LOADS(GET_LAST_LEFT)        \
+      FOR_RIGHT_LOADS(GET_LAST_RIGHT)      \
+    }                                      \
+  }
+#endif
+
+#define FACTOR_0 factors_0.x
+#define FACTOR_1 factors_0.y
+#define FACTOR_2 factors_0.z
+#define FACTOR_3 factors_0.w
+#define FACTOR_4 factors_1.x
+#define FACTOR_5 factors_1.y
+#define FACTOR_6 factors_1.z
+#define FACTOR_7 factors_1.w
+#define MULTIPLY(i, j) \
+  sum_##i##_##j = fma((vec4_t)(FACTOR_##i), line_##j, sum_##i##_##j);
+#define DECLARE_SUM(i, j) vec4_t sum_##i##_##j = 0;
+#define DECLARE_TOTAL(i, j) vec4_t total_##i##_##j = 0;
+#define MOVE_TO_TOTAL(i, j)              \
+  total_##i##_##j += sum_##i##_##j;      \
+  sum_##i##_##j = 0;
+#define ADD_TOTAL(i, j) sum_##i##_##j += total_##i##_##j;
+
+#define ROW_OF(i) (first_row + ((i) * GROUP_ROWS + y) * 4)
+#define COLUMN_OF(j) (first_column + ((j) * GROUP_COLUMNS + x) * 4)
+#define WRITE_TOP(j)                                                       \
+  WRITE_BLOCK(ROW_OF(0), COLUMN_OF(j), sum_0_##j, sum_1_##j, sum_2_##j, sum_3_##j)
+#define WRITE_BOTTOM(j)                                                    \
+  WRITE_BLOCK(ROW_OF(1), COLUMN_OF(j), sum_4_##j, sum_5_##j, sum_6_##j, sum_7_##j)
+
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void product_gpu(CONST_TENSOR(operand_t, left), CONST_TENSOR(operand_t, right),
+                 TENSOR(out_t, out), CONST_TENSOR(storage_t, self), const int rows,
+                 const int columns, const int depth, const int batches,
+                 const int depth_of_part, const int left_last,
+                 const int right_last, LEVELS(left_line),
+                 const index_t left_depth_stride, const index_t left_batch_stride,
+                 LEVELS(right_line), const index_t right_depth_stride,
+                 const index_t right_batch_stride, OUT_PARAMETERS IMAGE_PARAMETERS) {
+  local compute_t left_tile[STEP][TILE_ROWS + PAD] __attribute__((aligned(32)));
+  local compute_t right_tile[STEP][TILE_COLUMNS + PAD] __attribute__((aligned(32)));
+  const int lane = get_local_id(0);
+  const int x = lane % GROUP_COLUMNS;
+  const int y = lane / GROUP_COLUMNS;
+  const int first_row = get_group_id(1) * TILE_ROWS;
+  const int first_column = get_group_id(0) * TILE_COLUMNS;
+  const size_t batch = get_group_id(2) % batches;
+  const int begin = get_group_id(2) / batches * depth_of_part;
+  const int end = min(depth, begin + depth_of_part);
+
+  const global operand_t *left_at = POINTER(left) + batch * left_batch_stride;
+  const global operand_t *right_at = POINTER(right) + batch * right_batch_stride;
+  FOR_LEFT_LOADS(DECLARE_LEFT)
+  FOR_RIGHT_LOADS(DECLARE_RIGHT)
+#if IS_IMAGE
+  local int4 image_lines[TILE_COLUMNS];
+  local int4 image_depths[STEP];
+  local int left_depths[STEP];
+  for (int l = lane; l < TILE_COLUMNS; l += ITEMS) {
+    image_lines[l] = IMAGE_LINE(min(first_column + l, right_last));
+  }
+  WRITE_DEPTHS(begin)
+  barrier(CLK_LOCAL_MEM_FENCE);
+#else
+  left_at += begin * left_depth_stride;
+  right_at += begin * right_depth_stride;
+  FOR_RIGHT_LOADS(DECLARE_RIGHT_FROM)
+#endif
+
+  FOR_SUMS(DECLARE_SUM)
+#if HAS_TOTALS
+  FOR_SUMS(DECLARE_TOTAL)
+  int left_of_block = SUM_BLOCK;
+#endif
+  int start = begin;
+  if (start < end) LOAD_STEP
+  while (start < end) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    FOR_LEFT_LOADS(PUT_LEFT)
+    FOR_RIGHT_LOADS(PUT_RIGHT)
+    start += STEP;
+#if IS_IMAGE
+    WRITE_DEPTHS(start)
+#endif
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (start < end) {
+#if !IS_IMAGE
+      left_at += STEP * left_depth_stride;
+      right_at += STEP * right_depth_stride;
+#endif
+      LOAD_STEP
+    }
+#pragma unroll UNROLL
+    for (int k = 0; k < STEP; ++k) {
+      const vec4_t line_0 = *(local vec4_t *)&right_tile[k][x * 4];
+#if HAS_TWO_COLUMNS
+      const vec4_t line_1 = *(local vec4_t *)&right_tile[k][(GROUP_COLUMNS + x) * 4];
+#endif
+      const vec4_t factors_0 = *(local vec4_t *)&left_tile[k][y * 4];
+#if HAS_TWO_ROWS
+      const vec4_t factors_1 = *(local vec4_t *)&left_tile[k][(GROUP_ROWS + y) * 4];
+#endif
+      FOR_SUMS(MULTIPLY)
+    }
+#if HAS_TOTALS
+    left_of_block -= STEP;
+    if (left_of_block == 0) {
+      left_of_block = SUM_BLOCK;
+      FOR_SUMS(MOVE_TO_TOTAL)
+    }
+#endif
+  }
+#if HAS_TOTALS
+  FOR_SUMS(ADD_TOTAL)
+#endif
+
+  global out_t *target = POINTER(out) + get_group_id(2) * batch_stride;
+  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
+  WRITE_TOP(0)
+#if HAS_TWO_COLUMNS
+  WRITE_TOP(1)
+#endif
+#if HAS_TWO_ROWS
+  WRITE_BOTTOM(0)
+#if HAS_TWO_COLUMNS
+  WRITE_BOTTOM(1)
+#endif
+#endif
+}

@@ -1,0 +1,332 @@
+#include "product_gpu.h"
+
+#include "../../cpp/aten/factories.h"
+#include "../../cpp/aten/solver.h"
+#include "kernel_sources.h"
+
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+
+namespace torch_opencl::ops {
+
+using namespace torch_opencl::aten;
+
+namespace {
+
+OperandAccess access_of(const ProductOperand& operand, int64_t depth) {
+  const int64_t line = operand.line.stride;
+  const bool is_along_lines =
+      operand.depth_stride != 1 &&
+      (line == 1 || std::abs(line) < std::abs(operand.depth_stride));
+  const bool is_wide = (is_along_lines ? line : operand.depth_stride) == 1 &&
+                       are_fours({static_cast<int64_t>(operand.view.offset),
+                                  is_along_lines ? operand.depth_stride : line,
+                                  operand.line.outer_stride,
+                                  operand.batch_stride,
+                                  is_along_lines ? operand.lines : depth});
+  return {is_along_lines, is_wide};
+}
+
+OutputAccess access_of(const Output& output, const Product& p) {
+  const auto offset = static_cast<int64_t>(output.view.offset);
+  const Levels& column = output.column;
+  if (column.stride == 1) {
+    return {are_fours({offset,
+                       p.columns,
+                       column.outer_stride == 0 ? 0 : column.size,
+                       column.outer_stride,
+                       output.row_stride,
+                       output.batch_stride}),
+            false};
+  }
+  return {output.row_stride == 1 && are_fours({offset,
+                                               p.rows,
+                                               column.stride,
+                                               column.outer_stride,
+                                               output.batch_stride}),
+          true};
+}
+
+// Of torch.backends.opencl.solver: "tile_128x64", or "tile_128x64_4" for four
+// parts of the depth.
+ProductWish wish_of_settings() {
+  ProductWish wish;
+  int parts = 0;
+  if (has_solver_settings.load(std::memory_order_relaxed) &&
+      std::sscanf(solver_settings().only.c_str(),
+                  "tile_%dx%d_%d",
+                  &wish.rows,
+                  &wish.columns,
+                  &parts) < 2) {
+    return {};
+  }
+  wish.parts = parts;
+  return wish;
+}
+
+// Multipliers and shifts that divide numbers below 2^31: DIVIDE of
+// product_image.clh.
+struct Divisors {
+  std::array<uint32_t, 8> multipliers{};
+  std::array<uint32_t, 8> shifts{};
+
+  void set(size_t lane, int32_t divisor) {
+    const auto value = static_cast<uint32_t>(std::max(divisor, 1));
+    const auto shift = static_cast<uint32_t>(std::bit_width(value - 1));
+    const uint64_t excess = (uint64_t{1} << shift) - value;
+    multipliers[lane] = static_cast<uint32_t>((excess << 32) / value + 1);
+    shifts[lane] = shift;
+  }
+};
+
+Divisors divisors_of(const ProductImage& image) {
+  Divisors divisors;
+  divisors.set(0, image.pixel_sizes[2]);
+  divisors.set(1, image.pixel_sizes[1]);
+  divisors.set(2, image.pixel_sizes[0]);
+  divisors.set(3, image.tap_sizes[2]);
+  divisors.set(4, image.tap_sizes[1]);
+  divisors.set(5, image.tap_sizes[3]);
+  return divisors;
+}
+
+// Calls `function` with the arguments of an image after `arguments`.
+template <class Function, class... Arguments>
+void with_image(const ProductImage* image,
+                const Function& function,
+                const Arguments&... arguments) {
+  if (image == nullptr) {
+    function(arguments...);
+    return;
+  }
+  const Divisors divisors = divisors_of(*image);
+  function(arguments...,
+           image->pixel_sizes,
+           image->tap_sizes,
+           divisors.multipliers,
+           divisors.shifts,
+           image->step,
+           image->origin,
+           image->tap_step,
+           image->bounds,
+           image->image_strides,
+           image->channel_stride,
+           image->left_strides,
+           image->out_strides);
+}
+
+void launch_tiles(const at::TensorBase& on,
+                  const ProductLaunch& l,
+                  const ProductChoice& choice) {
+  const Product& p = l.product;
+  const ProductTile& tile = choice.tile;
+  const at::ScalarType compute = compute_type(on.scalar_type());
+  const bool is_part = choice.parts > 1;
+  const at::ScalarType out = is_part ? compute : on.scalar_type();
+  const auto stride = [&l](int64_t value) {
+    return index_argument(value, l.is_large);
+  };
+  const auto last = [](const ProductOperand& operand,
+                       const OperandAccess& access) {
+    return static_cast<int32_t>(operand.lines -
+                                (access.is_along_lines ? access.width() : 1));
+  };
+  // Compilers of CPU drivers take long for what GPUs unroll.
+  const bool is_processor =
+      (aten::device_of(on).info().type & CL_DEVICE_TYPE_CPU) != 0;
+  const ProductImage* const image = l.image;
+  with_image(
+      image,
+      [&](const auto&... arguments) {
+        launch(
+            on,
+            sources::product_gpu,
+            "product_gpu",
+            {{"DTYPE", dtype_of(on)},
+             {"OPERAND_DTYPE", dtype_of(l.operands)},
+             {"OUT_DTYPE", dtype_of(out)},
+             {"IS_LARGE", l.is_large},
+             {"TILE_ROWS", tile.rows},
+             {"TILE_COLUMNS", tile.columns},
+             {"ITEM_ROWS", tile.item_rows},
+             {"ITEM_COLUMNS", tile.item_columns},
+             {"STEP", tile.step},
+             {"UNROLL", is_processor ? 1 : tile.step},
+             {"HAS_TOTALS", choice.has_totals},
+             {"SUM_BLOCK", p.sum_block},
+             {"LEFT_ALONG_LINES", l.left_access.is_along_lines},
+             {"LEFT_WIDTH", l.left_access.width()},
+             {"LEFT_LOADS",
+              tile.rows * tile.step / tile.items() / l.left_access.width()},
+             {"LEFT_HAS_LEVELS", l.left.line.outer_stride != 0},
+             {"RIGHT_ALONG_LINES", l.right_access.is_along_lines},
+             {"RIGHT_WIDTH", l.right_access.width()},
+             {"RIGHT_LOADS",
+              tile.columns * tile.step / tile.items() / l.right_access.width()},
+             {"RIGHT_HAS_LEVELS", l.right.line.outer_stride != 0},
+             {"OUT_WIDTH", l.output_access.is_wide ? 4 : 1},
+             {"OUT_ALONG_ROWS", l.output_access.is_along_rows},
+             {"IS_PART", is_part},
+             {"IS_IMAGE", image != nullptr},
+             {"IS_WEIGHT_GRADIENT", image && image->is_weight_gradient},
+             {"CHANNELS_INNERMOST", image && image->has_channels_innermost},
+             {"IS_CHECKED", image && image->is_checked},
+             {"IS_FLAT", image && image->is_flat}},
+            range(ceil_div(p.columns, tile.columns) * tile.items(),
+                  ceil_div(p.rows, tile.rows),
+                  p.batch * choice.parts,
+                  tile.items(),
+                  1,
+                  1),
+            arguments...);
+      },
+      l.left.view,
+      l.right.view,
+      l.output.view,
+      l.addend.view,
+      static_cast<int32_t>(p.rows),
+      static_cast<int32_t>(p.columns),
+      static_cast<int32_t>(p.depth),
+      static_cast<int32_t>(p.batch),
+      static_cast<int32_t>(choice.depth_of_part),
+      last(l.left, l.left_access),
+      last(l.right, l.right_access),
+      static_cast<int32_t>(l.left.line.size),
+      stride(l.left.line.outer_stride),
+      stride(l.left.line.stride),
+      stride(l.left.depth_stride),
+      stride(l.left.batch_stride),
+      static_cast<int32_t>(l.right.line.size),
+      stride(l.right.line.outer_stride),
+      stride(l.right.line.stride),
+      stride(l.right.depth_stride),
+      stride(l.right.batch_stride),
+      stride(l.output.row_stride),
+      static_cast<int32_t>(l.output.column.size),
+      stride(l.output.column.outer_stride),
+      stride(l.output.column.stride),
+      stride(l.output.batch_stride),
+      stride(l.addend.row_stride),
+      stride(l.addend.column_stride),
+      stride(l.addend.batch_stride),
+      scalar_argument(l.addend.alpha, compute),
+      scalar_argument(l.addend.beta, compute));
+}
+
+}  // namespace
+
+ProductDevice product_device_of(const runtime::DeviceInfo& info) {
+  // Intel counts its execution units, sixteen of which share local memory.
+  const bool is_intel = (info.type & CL_DEVICE_TYPE_GPU) != 0 &&
+                        info.vendor.find("Intel") != std::string::npos;
+  const int64_t units = is_intel ? info.compute_units / 16 : info.compute_units;
+  return {std::max<int64_t>(units, 1),
+          static_cast<int64_t>(info.max_work_group_size),
+          static_cast<int64_t>(info.local_memory),
+          is_intel};
+}
+
+void add_parts(const at::TensorBase& on,
+               const ProductLaunch& l,
+               const at::Tensor& parts,
+               int64_t count) {
+  const Product& p = l.product;
+  const at::ScalarType compute = compute_type(on.scalar_type());
+  const auto stride = [&l](int64_t value) {
+    return index_argument(value, l.is_large);
+  };
+  const ProductImage* const image = l.image;
+  with_image(
+      image,
+      [&](const auto&... arguments) {
+        launch(on,
+               sources::product_parts,
+               "product_parts",
+               {{"DTYPE", dtype_of(on)},
+                {"IS_LARGE", l.is_large},
+                {"IS_IMAGE", image != nullptr},
+                {"IS_WEIGHT_GRADIENT", image && image->is_weight_gradient},
+                {"CHANNELS_INNERMOST", image && image->has_channels_innermost}},
+               range(p.rows * p.columns, p.batch, 64, 1),
+               arguments...);
+      },
+      arg_in(parts),
+      l.output.view,
+      l.addend.view,
+      static_cast<int32_t>(p.rows),
+      static_cast<int32_t>(p.columns),
+      static_cast<int32_t>(p.batch),
+      static_cast<int32_t>(count),
+      stride(l.output.row_stride),
+      static_cast<int32_t>(l.output.column.size),
+      stride(l.output.column.outer_stride),
+      stride(l.output.column.stride),
+      stride(l.output.batch_stride),
+      stride(l.addend.row_stride),
+      stride(l.addend.column_stride),
+      stride(l.addend.batch_stride),
+      scalar_argument(l.addend.alpha, compute),
+      scalar_argument(l.addend.beta, compute));
+}
+
+void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
+  const Product& p = l.product;
+  const at::ScalarType compute = compute_type(on.scalar_type());
+  const ProductChoice choice =
+      choose_product({p.batch,
+                      p.rows,
+                      p.columns,
+                      p.depth,
+                      p.sum_block,
+                      static_cast<int>(c10::elementSize(compute)),
+                      l.image != nullptr},
+                     product_device_of(aten::device_of(on).info()),
+                     wish_of_settings());
+  if (choice.parts == 1) {
+    launch_tiles(on, l, choice);
+    return;
+  }
+  const at::Tensor parts =
+      empty_like_meta({choice.parts * p.batch * p.rows * p.columns},
+                      {},
+                      on.options().dtype(compute));
+  ProductLaunch split = l;
+  split.output = {
+      arg(parts), p.columns, level(p.columns, 1), p.rows * p.columns};
+  split.output_access = access_of(split.output, p);
+  split.addend = {};
+  launch_tiles(on, split, choice);
+  add_parts(on, l, parts, choice.parts);
+}
+
+void multiply_gpu(const at::TensorBase& on,
+                  at::ScalarType operands,
+                  const Product& product,
+                  const ProductOperand& left,
+                  const ProductOperand& right,
+                  const Output& output,
+                  const Addend& addend,
+                  bool is_large) {
+  const ProductLaunch launch{.operands = operands,
+                             .product = product,
+                             .left = left,
+                             .right = right,
+                             .left_access = access_of(left, product.depth),
+                             .right_access = access_of(right, product.depth),
+                             .output = output,
+                             .output_access = access_of(output, product),
+                             .addend = addend,
+                             .is_large = is_large};
+  const bool has_levels = left.line.outer_stride != 0 ||
+                          right.line.outer_stride != 0 ||
+                          output.column.outer_stride != 0;
+  const bool is_few = std::min(product.rows, product.columns) <= kFewRows;
+  if (is_few && !has_levels && wish_of_settings().rows == 0) {
+    multiply_few(on, launch);
+  } else {
+    launch_product(on, launch);
+  }
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,103 @@
+// Matrix products of gpu-class devices, of operands as they lie
+// (product_gpu.cl).
+#pragma once
+
+#include "packed.h"
+#include "product_choice.h"
+
+#include <array>
+
+namespace torch_opencl::ops {
+
+// Elements (line, k): rows of the left operand, columns of the right one.
+// `line` has two levels only where it is of panels. `lines` are in memory.
+struct ProductOperand {
+  aten::BufferView view;
+  Levels line;
+  int64_t depth_stride;
+  int64_t batch_stride;
+  int64_t lines;
+};
+
+// How a kernel reads an operand: lanes along its lines, four elements a load.
+struct OperandAccess {
+  bool is_along_lines;
+  bool is_wide;
+
+  int64_t width() const { return is_wide ? 4 : 1; }
+};
+
+// How it stores outputs: four at once, of a column.
+struct OutputAccess {
+  bool is_wide;
+  bool is_along_rows;
+};
+
+// A convolution's columns as right operand: the arguments of product_image.clh.
+struct ProductImage {
+  using Four = std::array<int32_t, 4>;
+
+  bool is_weight_gradient;
+  bool has_channels_innermost;
+  bool is_checked;
+  bool is_flat;
+  Four pixel_sizes;
+  Four tap_sizes;
+  Four step;
+  Four origin;
+  Four tap_step;
+  Four bounds;
+  Four image_strides;
+  int32_t channel_stride;
+  Four left_strides;
+  Four out_strides;
+};
+
+struct ProductLaunch {
+  at::ScalarType operands;  // their dtype
+  Product product;
+  ProductOperand left;
+  ProductOperand right;
+  OperandAccess left_access;
+  OperandAccess right_access;
+  Output output;
+  OutputAccess output_access;
+  Addend addend;
+  bool is_large;
+  const ProductImage* image = nullptr;
+};
+
+inline bool are_fours(std::initializer_list<int64_t> values) {
+  for (const int64_t value : values) {
+    if (value % 4 != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+ProductDevice product_device_of(const runtime::DeviceInfo& info);
+
+// On the device of `on`, whose dtype is that of output and addend.
+void launch_product(const at::TensorBase& on, const ProductLaunch& launch);
+
+// Adds `count` dense matrices for each of the batch to the output, in order.
+void add_parts(const at::TensorBase& on,
+               const ProductLaunch& launch,
+               const at::Tensor& parts,
+               int64_t count);
+
+// The product of at most kFewRows rows; levels are single.
+void multiply_few(const at::TensorBase& on, ProductLaunch launch);
+
+// Any of matrices; `operands` is their dtype.
+void multiply_gpu(const at::TensorBase& on,
+                  at::ScalarType operands,
+                  const Product& product,
+                  const ProductOperand& left,
+                  const ProductOperand& right,
+                  const Output& output,
+                  const Addend& addend,
+                  bool is_large);
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,26 @@
+// Adds the parts of a product whose depth was split among work-groups, in order:
+// out = alpha * (part 0 + part 1 + ...) + beta * self. Parts are dense matrices of
+// all batches, one part after the other. A work-item computes one output.
+
+#include "types.clh"
+#include "panels.clh"
+#include "product_vectors.clh"
+#include "product_image.clh"
+
+kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void product_parts(CONST_TENSOR(compute_t, parts), TENSOR(out_t, out),
+                   CONST_TENSOR(storage_t, self), const int rows, const int columns,
+                   const int batches, const int count, OUT_PARAMETERS IMAGE_PARAMETERS) {
+  const int i = get_global_id(0);
+  const size_t batch = get_global_id(1);
+  if (i >= rows * columns) return;
+  const size_t size = (size_t)rows * columns;
+  const global compute_t *at = POINTER(parts) + batch * size + i;
+  compute_t total = 0;
+  for (int part = 0; part < count; ++part) total += at[part * batches * size];
+  const int row = i / columns;
+  const int column = i - row * columns;
+  global out_t *target = POINTER(out) + batch * batch_stride;
+  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
+  WRITE_ONE(row, column, total)
+}

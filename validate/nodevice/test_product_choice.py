@@ -1,0 +1,123 @@
+"""Which tile, and how many parts of the depth, a product of a GPU takes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+GEMM = Path(__file__).parents[2] / "backend/gemm"
+
+# One line in, one out: batch rows columns depth bytes image, units group memory few.
+_MAIN = """
+#include "product_choice.h"
+#include <cstdio>
+using namespace torch_opencl::ops;
+int main() {
+  long b, m, n, k, bytes, image, units, group, memory, few;
+  while (std::scanf("%ld %ld %ld %ld %ld %ld %ld %ld %ld %ld", &b, &m, &n, &k, &bytes,
+                    &image, &units, &group, &memory, &few) == 10) {
+    const ProductSize size{b, m, n, k, 256, int(bytes), image != 0};
+    const ProductDevice device{units, group, memory, few != 0};
+    const ProductChoice c = choose_product(size, device);
+    const FewChoice f = choose_few(size, device, image != 0, 4);
+    std::printf("%d %d %d %d %d %ld %ld %d %ld %d %ld %ld %ld\\n", c.tile.rows,
+                c.tile.columns, c.tile.item_rows, c.tile.item_columns, c.tile.step,
+                long(c.parts), long(c.depth_of_part), int(c.has_totals),
+                long(local_bytes(c.tile, size)), f.few, long(f.lines), long(f.parts),
+                long(f.depth_of_part));
+  }
+}
+"""
+RADEON = (36, 256, 65536, 0)
+
+
+@pytest.fixture(scope="module")
+def choose(tmp_path_factory):
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    folder = tmp_path_factory.mktemp("choice")
+    (folder / "main.cpp").write_text(_MAIN)
+    command = [compiler, "-std=c++20", f"-I{GEMM}", "-o", str(folder / "choice")]
+    sources = [str(folder / "main.cpp"), str(GEMM / "product_choice.cpp")]
+    subprocess.run([*command, *sources], check=True)
+
+    def run(cases):
+        text = "\n".join(" ".join(map(str, case)) for case in cases)
+        done = subprocess.run(
+            [str(folder / "choice")],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [[int(x) for x in line.split()] for line in done.stdout.splitlines()]
+
+    return run
+
+
+SIZES = (1, 7, 64, 257, 1000, 50257)
+
+
+def test_every_choice_covers_the_depth_and_fits_the_device(choose):
+    devices = [(1, 64, 32768, 0), (2, 256, 32768, 0), RADEON, (32, 1024, 65536, 1)]
+    cases = [
+        (b, m, n, k, size, image, *device)
+        for b, m, n, k, size, image, device in product(
+            (1, 12), SIZES, SIZES, (0, *SIZES), (4, 8), (0, 1), devices
+        )
+    ]
+    for case, chosen in zip(cases, choose(cases), strict=True):
+        rows, columns, item_rows, item_columns, step, parts, depth, totals = chosen[:8]
+        local, few, lines, few_parts, few_depth = chosen[8:]
+        k, group, memory, has_few_registers = case[3], case[7], case[8], case[9]
+        items = rows // item_rows * (columns // item_columns)
+        # The kernel's lanes cover the tiles' lines and depths.
+        assert items % step == 0
+        assert items >= max(rows, columns), case
+        assert depth % step == 0
+        assert (parts - 1) * depth < max(k, 1) <= parts * depth, case
+        assert totals == (min(k, depth) > 256)
+        assert items <= group, case
+        assert local <= memory, case
+        if has_few_registers and totals:
+            assert item_rows * item_columns <= 32
+        assert few >= min(case[1], 8)
+        assert lines > 0
+        assert (few_parts - 1) * few_depth < max(k, 1) <= few_parts * few_depth, case
+        # Sums of a lane are no longer than a block's.
+        assert few_depth // (128 if case[5] else 4) <= 256, case
+
+
+def test_large_products_take_large_tiles(choose):
+    (large,) = choose([(1, 2048, 2048, 2048, 4, 0, *RADEON)])
+    assert large[0] * large[1] >= 128 * 64
+    assert large[2:6] == [8, 8, 16, 1]
+
+
+# resnet50's weight gradients at 32 images: outputs, channels * taps, pixels * images.
+WEIGHT_GRADIENTS = [
+    (64, 147, 401408),
+    (64, 64, 100352),
+    (256, 64, 100352),
+    (128, 256, 25088),
+    (512, 128, 25088),
+    (1024, 512, 6272),
+    (256, 2304, 6272),
+    (2048, 1024, 1568),
+    (512, 4608, 1568),
+    (1000, 2048, 32),
+]
+
+
+def test_training_fills_a_gpu(choose):
+    cases = [(1, m, n, k, 4, 1, *RADEON) for m, n, k in WEIGHT_GRADIENTS]
+    for case, chosen in zip(cases, choose(cases), strict=True):
+        m, n, k = case[1:4]
+        groups = -(-m // chosen[0]) * -(-n // chosen[1]) * chosen[5]
+        if 2 * m * n * k > 1 << 23:
+            assert groups >= 72, (case, chosen)
