@@ -91,6 +91,16 @@ void winograd_forward(const ConvolutionProblem&, const ConvolutionArguments&);
 void winograd_backward_weight(const ConvolutionProblem&,
                               const ConvolutionArguments&);
 
+// Without columns, on GPUs.
+bool supports_implicit(const ConvolutionProblem&, const runtime::DeviceInfo&);
+bool prefers_implicit_data(const ConvolutionProblem&,
+                           const runtime::DeviceInfo&);
+void implicit_forward(const ConvolutionProblem&, const ConvolutionArguments&);
+void implicit_backward_data(const ConvolutionProblem&,
+                            const ConvolutionArguments&);
+void implicit_backward_weight(const ConvolutionProblem&,
+                              const ConvolutionArguments&);
+
 // Without columns, on CPUs; preferred where channels follow each other.
 bool supports_direct(const ConvolutionProblem&, const runtime::DeviceInfo&);
 bool supports_direct_data(const ConvolutionProblem&,

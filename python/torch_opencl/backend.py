@@ -45,8 +45,10 @@ class _Backend(types.ModuleType):
         """Name of the algorithm to take wherever it is supported; empty: none.
 
         To find out what an algorithm does to results or speed: "winograd",
-        "columns", "single_tap", "depthwise", "flipped" of convolutions, "skinny",
-        "packed", "strided" of matrix products.
+        "columns", "single_tap", "implicit", "depthwise", "flipped" of convolutions,
+        "skinny", "packed", "tiles", "strided" of matrix products. On GPUs
+        "tile_128x64" asks for a size of the tiles of both, "tile_128x64_4" also for
+        as many parts of the depth.
         """
         return _C._solver_settings()[1]
 

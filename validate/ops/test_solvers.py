@@ -43,7 +43,16 @@ def _settings_stay():
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize(
     "solver",
-    ["depthwise", "planes", "single_tap", "winograd", "flipped", "direct", "columns"],
+    [
+        "depthwise",
+        "planes",
+        "implicit",
+        "single_tap",
+        "winograd",
+        "flipped",
+        "direct",
+        "columns",
+    ],
 )
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_convolution(device, case, solver, layout):
@@ -90,7 +99,7 @@ def test_gradient_as_it_lies(device, channels, stride):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("solver", ["skinny", "packed", "strided"])
+@pytest.mark.parametrize("solver", ["skinny", "packed", "tiles", "strided"])
 @pytest.mark.parametrize("shape", PRODUCTS)
 def test_product(device, shape, solver, dtype):
     rows, depth, columns = shape
