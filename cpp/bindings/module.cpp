@@ -16,6 +16,7 @@
 #include "../runtime/host_wait.h"
 #include "../runtime/profiler.h"
 #include "../runtime/program_cache.h"
+#include "cuda_names.h"
 #include "user_kernels.h"
 
 #include <ATen/Context.h>
@@ -343,4 +344,5 @@ PYBIND11_MODULE(_C, m) {
   torch_opencl::bind_memory(m);
   torch_opencl::bind_profiler(m);
   torch_opencl::bind_user_kernels(m);
+  torch_opencl::bind_cuda_names(m);
 }

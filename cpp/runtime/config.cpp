@@ -47,6 +47,9 @@ const std::vector<ConfigEntry>& config_entries() {
        "0",
        "1: bands around every block, checked at each wait: finds kernels that "
        "write outside of their tensors. Slow."},
+      {"TORCH_OPENCL_AS_CUDA",
+       "0",
+       "1: \"cuda\" names the opencl device, as after torch_opencl.as_cuda()."},
   };
   return *entries;
 }

@@ -67,17 +67,29 @@ def _load() -> None:
     for name in ("amp", "memory", "random", "streams"):
         sys.modules[f"torch.opencl.{name}"] = getattr(opencl, name)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
-    from . import _fake, _interop, _pyopencl, backend, kernels, nn, vision  # noqa: F401
+    from . import (  # noqa: F401
+        _as_cuda,
+        _fake,
+        _interop,
+        _pyopencl,
+        backend,
+        kernels,
+        nn,
+        vision,
+    )
 
     public = {name: getattr(kernels, name) for name in kernels.__all__}
     for name in ("from_pyopencl", "pyopencl_queue", "to_pyopencl"):
         public[name] = getattr(_pyopencl, name)
+    public["as_cuda"] = _as_cuda.as_cuda
     globals().update(public)
 
     _fake.install()
     _interop.install()
     backend.install()
     vision.install()
+    if _as_cuda.requested():
+        _as_cuda.as_cuda()
 
 
 try:

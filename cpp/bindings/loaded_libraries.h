@@ -1,0 +1,11 @@
+// The tables of functions that the process's shared libraries import.
+#pragma once
+
+namespace torch_opencl {
+
+// Makes the libraries that are loaded call `function` where they import
+// `symbol` (a mangled name). This library's own calls stay. Returns how many
+// entries there are, those that were replaced before included.
+int replace_imported_function(const char* symbol, void* function);
+
+}  // namespace torch_opencl

@@ -1,0 +1,129 @@
+"""cuDNN's flags, NCCL, and packages that need CUDA itself."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from typing import Any
+
+import torch
+from torch.backends import ContextProp
+
+from ._counts import counts, unsupported, unsupported_class
+
+# Packages whose kernels are for NVIDIA GPUs. Libraries ask whether they are there,
+# so they look as if they were not.
+CUDA_PACKAGES = ("apex", "bitsandbytes", "cupy", "flash_attn", "triton", "xformers")
+_WHY_NOT_IMPORTED = (
+    "{} has kernels for CUDA only, so torch_opencl.as_cuda() keeps it from being "
+    "imported"
+)
+_NO_NCCL = (
+    'init_process_group("nccl"): NCCL needs NVIDIA GPUs; use '
+    'init_process_group("gloo"), or leave the backend out'
+)
+_NO_CUDA_SOURCE = (
+    "CUDA source is not compiled for opencl; torch_opencl.RawKernel and "
+    "torch_opencl.ElementwiseKernel take OpenCL C"
+)
+
+
+def _patch_cudnn() -> None:
+    """``cudnn.benchmark`` measures solvers, too. Results are deterministic anyway;
+    the other flags are kept and do nothing."""
+    set_benchmark = torch._C._set_cudnn_benchmark
+
+    def set_both(value: bool) -> None:
+        counts["torch.backends.cudnn.benchmark"] += 1
+        set_benchmark(value)
+        torch.backends.opencl.benchmark = value
+
+    torch._C._set_cudnn_benchmark = set_both
+    type(torch.backends.cudnn).benchmark = ContextProp(
+        torch._C._get_cudnn_benchmark, set_both
+    )
+
+
+def _patch_distributed() -> None:
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    original = distributed_c10d.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(backend: Any = None, *args, **kwargs):
+        if backend is not None and "nccl" in str(backend).lower():
+            raise RuntimeError(_NO_NCCL)
+        return original(backend, *args, **kwargs)
+
+    distributed_c10d.init_process_group = init_process_group
+    torch.distributed.init_process_group = init_process_group
+
+
+class _ExtensionFinder:
+    """Refuses CUDA source in torch.utils.cpp_extension once that is imported: it
+    takes a second to import."""
+
+    _NAME = "torch.utils.cpp_extension"
+
+    def find_spec(self, name: str, path: Any, target: Any = None):
+        if name != self._NAME:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def exec_module(module) -> None:
+            execute(module)
+            _refuse_cuda_source(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def _refuse_cuda_source(module: Any) -> None:
+    load, load_inline = module.load, module.load_inline
+    refuse = unsupported("torch.utils.cpp_extension with CUDA", _NO_CUDA_SOURCE)
+
+    @functools.wraps(load)
+    def checked_load(name, sources, *args, **kwargs):
+        paths = [sources] if isinstance(sources, str) else sources
+        if any(str(path).endswith((".cu", ".cuh")) for path in paths):
+            refuse()
+        return load(name, sources, *args, **kwargs)
+
+    @functools.wraps(load_inline)
+    def checked_load_inline(name, cpp_sources, cuda_sources=None, *args, **kwargs):
+        if cuda_sources:
+            refuse()
+        return load_inline(name, cpp_sources, cuda_sources, *args, **kwargs)
+
+    module.load, module.load_inline = checked_load, checked_load_inline
+    module.CUDAExtension = unsupported_class(
+        "torch.utils.cpp_extension.CUDAExtension", _NO_CUDA_SOURCE
+    )
+
+
+def _hide_cuda_packages() -> None:
+    for name in CUDA_PACKAGES:
+        sys.modules.setdefault(name, None)
+
+
+def explain_import_error(error: BaseException) -> None:
+    """Adds to the error of importing one of CUDA_PACKAGES why it is not there."""
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    if isinstance(error, ImportError) and name in CUDA_PACKAGES:
+        error.add_note(_WHY_NOT_IMPORTED.format(name))
+
+
+def install() -> None:
+    """Replaces them."""
+    _patch_cudnn()
+    _patch_distributed()
+    _hide_cuda_packages()
+    if module := sys.modules.get(_ExtensionFinder._NAME):
+        _refuse_cuda_source(module)
+    else:
+        sys.meta_path.insert(0, _ExtensionFinder())
