@@ -17,6 +17,7 @@
 #include "../runtime/profiler.h"
 #include "../runtime/program_cache.h"
 #include "cuda_names.h"
+#include "memory_history.h"
 #include "user_kernels.h"
 
 #include <ATen/Context.h>
@@ -345,4 +346,5 @@ PYBIND11_MODULE(_C, m) {
   torch_opencl::bind_profiler(m);
   torch_opencl::bind_user_kernels(m);
   torch_opencl::bind_cuda_names(m);
+  torch_opencl::bind_memory_history(m);
 }

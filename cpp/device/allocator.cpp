@@ -12,6 +12,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 namespace torch_opencl::device {
@@ -21,6 +22,12 @@ namespace {
 using Counter = runtime::AllocatorStatistics::Counter;
 using c10::CachingAllocator::StatArray;
 using c10::CachingAllocator::StatType;
+
+std::atomic<AllocationObserver*> allocation_observer{nullptr};
+
+AllocationObserver* observer() {
+  return allocation_observer.load(std::memory_order_acquire);
+}
 
 bool is_profiled() {
   return c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) !=
@@ -46,6 +53,11 @@ void free_block(void* address) {
   try {
     const int device_index = runtime::locate(address).device_index;
     auto& blocks = runtime::allocator(device_index);
+    if (AllocationObserver* watching = observer()) [[unlikely]] {
+      watching->freed(device_index,
+                      reinterpret_cast<uint64_t>(address),
+                      blocks.block_size(address));
+    }
     if (is_profiled()) {
       const auto bytes = static_cast<int64_t>(blocks.block_size(address));
       blocks.free(address);
@@ -82,10 +94,21 @@ struct Allocator final : c10::DeviceAllocator {
     if (bytes > 0) {
       mark_used();
       auto& blocks = runtime::allocator(device_index);
+      const int64_t stream_id = current_stream_id(device_index);
+      AllocationObserver* watching = observer();
       try {
-        address = blocks.allocate(bytes, current_stream_id(device_index));
+        address = blocks.allocate(bytes, stream_id);
       } catch (const runtime::OutOfMemoryError& error) {
+        if (watching != nullptr) {
+          watching->out_of_memory(device_index, bytes);
+        }
         TORCH_CHECK_WITH(OutOfMemoryError, false, error.what());
+      }
+      if (watching != nullptr) [[unlikely]] {
+        watching->allocated(device_index,
+                            reinterpret_cast<uint64_t>(address),
+                            blocks.block_size(address),
+                            stream_id);
       }
       if (is_profiled()) {
         report_to_profiler(address,
@@ -197,6 +220,10 @@ struct Registration {
 c10::DeviceAllocator* allocator() {
   static auto* instance = new Allocator;
   return instance;
+}
+
+void observe_allocations(AllocationObserver* observer) {
+  allocation_observer.store(observer, std::memory_order_release);
 }
 
 }  // namespace torch_opencl::device

@@ -69,6 +69,7 @@ def _load() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     from . import (  # noqa: F401
         _as_cuda,
+        _data_parallel,
         _fake,
         _interop,
         _pyopencl,
@@ -84,6 +85,7 @@ def _load() -> None:
     public["as_cuda"] = _as_cuda.as_cuda
     globals().update(public)
 
+    _data_parallel.install()
     _fake.install()
     _interop.install()
     backend.install()

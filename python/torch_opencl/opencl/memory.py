@@ -7,6 +7,11 @@ from typing import Any
 
 from .. import _C
 from ._lazy import _lazy_init, is_initialized
+from ._memory_history import (  # noqa: F401  (torch.cuda.memory has them here)
+    _dump_snapshot,
+    _record_memory_history,
+    _snapshot,
+)
 from .devices import Device, _device_index
 
 _SIZE_ROWS = {
