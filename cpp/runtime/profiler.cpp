@@ -2,7 +2,9 @@
 
 #include "error.h"
 
+#include <algorithm>
 #include <chrono>
+#include <map>
 #include <utility>
 
 namespace torch_opencl::runtime {
@@ -14,6 +16,14 @@ std::atomic<int64_t> enqueue_nanoseconds{0};
 int64_t now() {
   return std::chrono::nanoseconds(
              std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+thread_local uint64_t current_correlation = 0;
+
+int64_t system_time() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
@@ -52,6 +62,7 @@ std::vector<CommandTime> Profiler::stop() {
   std::string failure;
   for (Pending& entry : pending) {
     try {
+      entry.command.queued = time_of(entry.event, CL_PROFILING_COMMAND_QUEUED);
       entry.command.start = time_of(entry.event, CL_PROFILING_COMMAND_START);
       entry.command.end = time_of(entry.event, CL_PROFILING_COMMAND_END);
       result.push_back(entry.command);
@@ -79,6 +90,29 @@ void Profiler::add(cl_event event, const CommandTime& command) {
     return;
   }
   pending_.push_back({event, command});
+  pending_.back().command.enqueued = system_time();
+  pending_.back().command.correlation = current_correlation;
+}
+
+void Profiler::set_correlation(uint64_t correlation) {
+  current_correlation = correlation;
+}
+
+std::vector<int64_t> clock_offsets(const std::vector<CommandTime>& commands) {
+  std::map<int, int64_t> of_device;
+  for (const CommandTime& command : commands) {
+    const int64_t offset =
+        command.enqueued - static_cast<int64_t>(command.queued);
+    const auto [entry, is_first] =
+        of_device.try_emplace(command.device_index, offset);
+    entry->second = std::min(entry->second, offset);
+  }
+  std::vector<int64_t> result;
+  result.reserve(commands.size());
+  for (const CommandTime& command : commands) {
+    result.push_back(of_device.at(command.device_index));
+  }
+  return result;
 }
 
 EnqueueTimer::EnqueueTimer() {

@@ -16,9 +16,17 @@ struct CommandTime {
   int64_t stream_id = 0;
   uint64_t work_items = 0;  // 0 for copies and fills
   uint64_t bytes = 0;       // that a copy or fill writes; 0 for kernels
-  uint64_t start = 0;       // nanoseconds of the device's clock
+  uint64_t queued = 0;      // nanoseconds of the device's clock
+  uint64_t start = 0;
   uint64_t end = 0;
+  int64_t enqueued = 0;      // nanoseconds of the system's clock
+  uint64_t correlation = 0;  // set_correlation's, of the enqueuing thread
 };
+
+// Nanoseconds to add to times of each command's device for those of the
+// system's clock. A device saw a command queued before the host went on: the
+// smallest difference between the two is taken, of all commands of a device.
+std::vector<int64_t> clock_offsets(const std::vector<CommandTime>& commands);
 
 class Profiler {
  public:
@@ -32,6 +40,8 @@ class Profiler {
   std::vector<CommandTime> stop();
   // Commands enqueued since start(): tells which belong to an op.
   int64_t count();
+  // What later commands of this thread belong to: an op, by its number.
+  static void set_correlation(uint64_t correlation);
   // Takes the event's reference.
   void add(cl_event event, const CommandTime& command);
 
