@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import sys
 
+# What is installed where there is none, and what the source builds against.
 TORCH = "torch==2.13.0"
-_TORCH_SERIES = "2.13."
+_TORCH_SERIES = ("2.13.", "2.14.", "2.15.")
 _CMAKE_MINIMUM = (3, 24)
 
 _LOCATE = (

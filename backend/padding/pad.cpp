@@ -3,10 +3,10 @@
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
+#include "../../cpp/aten/torch_versions.h"
 #include "../common/dtype_check.h"
 #include "kernel_sources.h"
 
-#include <ATen/native/Padding.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -211,7 +211,7 @@ std::vector<int64_t> padded_sizes(const Tensor& self, IntArrayRef padding) {
 
 std::vector<int64_t> check_reflection2d(const Tensor& self,
                                         IntArrayRef padding) {
-  at::native::padding::check_valid_input<2>(self, padding);
+  aten::check_valid_padding<2>(self, padding);
   for (int i = 0; i < 2; ++i) {
     const int64_t dim = self.dim() - 1 - i;
     TORCH_CHECK(

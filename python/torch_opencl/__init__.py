@@ -14,6 +14,8 @@ def _autoload() -> None:
     """
 
 
+import importlib.util  # noqa: E402
+import os  # noqa: E402
 import sys  # noqa: E402
 import warnings  # noqa: E402
 
@@ -39,6 +41,11 @@ def _load() -> None:
     name = torch._C._get_privateuse1_backend_name()
     if name not in ("privateuseone", "opencl"):
         raise ImportError(_TAKEN.format(repr(name)))
+    if importlib.util.find_spec("torch_opencl._C") is None:
+        raise ImportError(
+            f"the extension is not built in {os.path.dirname(__file__)}: `make build` "
+            "in a checkout, or `pip install .` in its source"
+        )
     try:
         from . import _C
     except ImportError as error:

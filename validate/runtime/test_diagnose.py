@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from torch_opencl.diagnose.facts import collect
+from torch_opencl.diagnose.libraries import HOW, libraries
 from torch_opencl.diagnose.problems import find_problems, works
 
 PACKAGES = Path(__file__).resolve().parents[2] / "python"
@@ -77,7 +78,44 @@ def test_an_extension_that_does_not_load_is_explained(tmp_path: Path) -> None:
     assert result.returncode == 1, result.stdout
     assert "the extension did not load" in result.stdout
     assert "undefined symbol: x" in result.stdout
-    assert "torch==2.13.0" in result.stdout
+    assert "beside this torch (2.13 to 2.15)" in result.stdout
+
+
+def test_an_extension_that_was_not_built_is_explained(tmp_path: Path) -> None:
+    package = tmp_path / "torch_opencl"
+    package.mkdir()
+    for name in ("__init__.py", "diagnose"):
+        (package / name).symlink_to(PACKAGES / "torch_opencl" / name)
+    environment = {"PYTHONPATH": str(tmp_path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    result = diagnose(**environment)
+    assert result.returncode == 1, result.stdout
+    assert f"the extension is not built in {package}" in result.stdout
+    assert "make build" in result.stdout
+    assert "circular import" not in result.stdout + result.stderr
+
+
+def test_libraries_that_need_help_are_listed() -> None:
+    names = ["torchvision", "transformers", "no-such-library"]
+    rows = libraries(names, lambda _: "1.0")
+    assert [row["name"] for row in rows] == ["transformers"]
+    assert "ACCELERATE_TORCH_DEVICE" in rows[0]["how"]
+    assert libraries(["transformers"], lambda _: None) == []
+    page = PACKAGES.parent / "docs" / "libraries"
+    named = {name for name in HOW if not (page / f"{name}.md").exists()}
+    assert named <= {"pytorch-lightning"}
+
+
+def test_the_report_can_be_pasted_into_an_issue() -> None:
+    result = diagnose("--report", HOME=str(Path(sys.prefix).parent))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == lines[-1] == "```"
+    import torch
+
+    assert torch.__version__ in result.stdout
+    for index in range(torch.opencl.device_count()):
+        assert torch.opencl.get_device_name(index) in result.stdout
+    assert str(Path(sys.prefix).parent) not in result.stdout
 
 
 def test_a_machine_without_a_driver(facts: dict) -> None:

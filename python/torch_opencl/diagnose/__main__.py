@@ -16,6 +16,7 @@ from rich.table import Table
 
 from .facts import collect
 from .problems import Facts, Problem, find_problems, works
+from .report import report
 
 _GIB = 2**30
 
@@ -28,6 +29,9 @@ def _parse() -> argparse.Namespace:
         epilog="example: TORCH_OPENCL_DEBUG=1 python -m torch_opencl.diagnose --json",
     )
     parser.add_argument("--json", action="store_true", help="everything, as JSON")
+    parser.add_argument(
+        "--report", action="store_true", help="a text to paste into an issue"
+    )
     return parser.parse_args()
 
 
@@ -113,11 +117,21 @@ def _environment(facts: Facts) -> Table:
     return table
 
 
+def _libraries(facts: Facts) -> Table:
+    table = _grid()
+    for row in facts["libraries"]:
+        table.add_row(f"{row['name']} {row['version']}", escape(row["how"]))
+    return table
+
+
 def _print(facts: Facts, problems: list[Problem], console: Console) -> None:
     sections = [("Versions", _versions(facts)), ("Drivers", _discovery(facts))]
     sections += [(device["device"], _device(device)) for device in facts["devices"]]
     if facts["cache"]:
         sections.append(("Cache of compiled programs", _cache(facts)))
+    if facts["libraries"]:
+        title = "Libraries that take the CPU unless told otherwise"
+        sections.append((title, _libraries(facts)))
     sections.append(("Environment", _environment(facts)))
     for title, table in sections:
         console.print(f"[bold cyan]{title}[/]")
@@ -138,6 +152,8 @@ def main() -> int:
     if options.json:
         facts["problems"] = [asdict(problem) for problem in problems]
         print(json.dumps(facts, indent=1))
+    elif options.report:
+        print(report(facts, problems))
     else:
         _print(facts, problems, console)
     return 0 if works(facts) else 1

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from .libraries import libraries
+
 # Variables of loaders and drivers that change which devices there are.
 _FOREIGN_VARIABLES = (
     "LD_LIBRARY_PATH",
@@ -203,4 +205,5 @@ def collect() -> dict[str, Any]:
         "settings_error": settings_error,
         "cache": _cache(usable) if usable else None,
         "environment": _environment(extension),
+        "libraries": libraries(),
     }

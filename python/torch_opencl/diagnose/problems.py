@@ -33,7 +33,7 @@ def _extension(facts: Facts) -> Iterator[Problem]:
     if facts["extension_error"]:
         yield Problem(
             f"the extension did not load: {facts['extension_error']}",
-            "install torch_opencl again beside this torch (torch==2.13.0): "
+            "install torch_opencl again beside this torch (2.13 to 2.15): "
             "`pip install .` in its source, or `make build` in a checkout",
         )
     if not facts["autoloads"]:
