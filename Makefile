@@ -8,6 +8,7 @@ SECONDS ?= 60
 FUZZ_ARGS ?=
 OCLGRIND_ARGS ?=
 GPU_ARGS ?=
+LIBRARIES_VENV ?= build/libraries-venv
 
 python := $(VENV)/bin/python
 tools := tools/setup_environment.py tools/build_requirements.py
@@ -16,8 +17,9 @@ docs_python := $(VENV)/.docs-environment
 build_environment := $(VENV)/.build-environment
 test_environment := $(VENV)/.test-environment
 editable := $(VENV)/.editable-install
+libraries := $(LIBRARIES_VENV)/.installed
 
-.PHONY: help build test fuzz validate oclgrind wheel docs lint format clean gpu-lab gpu-gate
+.PHONY: help build test test-libraries fuzz validate oclgrind wheel docs lint format clean gpu-lab gpu-gate
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -32,6 +34,10 @@ test: $(editable) ## run the test suite on every OpenCL driver
 	$(python) -m pytest -n $(JOBS) --gpu-class $(PYTEST_ARGS) || failed=1; \
 	$(python) -m pytest -n $(JOBS) --guard $(PYTEST_ARGS) || failed=1; \
 	$(python) -m pytest -n $(JOBS) --guard --gpu-class $(PYTEST_ARGS) && test -z "$$failed"
+
+# An environment of its own: the libraries would bring their versions of everything.
+test-libraries: $(libraries) | build ## run the recipes of docs/libraries
+	PYTHONPATH=python $(LIBRARIES_VENV)/bin/python -m pytest -p no:cacheprovider validate/libraries $(PYTEST_ARGS)
 
 fuzz: $(editable) ## run random programs on every OpenCL driver for SECONDS each
 	$(python) validate/run_fuzz.py --device all --seconds $(SECONDS) $(FUZZ_ARGS)
@@ -84,6 +90,13 @@ $(build_environment): pyproject.toml constraints.txt $(tools)
 $(test_environment): pyproject.toml constraints.txt $(tools)
 	@$(PYTHON) tools/setup_environment.py --venv $(VENV)
 	@touch $@ $(build_environment)
+
+$(libraries): $(test_environment) validate/libraries/requirements.txt
+	@echo "== installing libraries into $(LIBRARIES_VENV)"
+	@mkdir -p $(@D) && cp -a $(VENV)/. $(LIBRARIES_VENV)
+	@$(LIBRARIES_VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt \
+		-r validate/libraries/requirements.txt
+	@touch $@
 
 # Built before, where its progress can be seen; pip finds nothing left to do.
 $(editable): pyproject.toml setup.py $(test_environment) | build
