@@ -4,6 +4,7 @@
 #include "../common/dtype_check.h"
 #include "../common/streamed.h"
 #include "kernel_sources.h"
+#include "scan_groups.h"
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOps.h>
@@ -34,20 +35,6 @@ constexpr int64_t kMostRun = 512;
 constexpr int64_t kLeastElements = 4096;
 constexpr int64_t kMostElements = 16384;
 
-// A tensor's lines along `dim`, of elements that lie `inner` apart.
-struct Lines {
-  Lines(const Tensor& tensor, int64_t dim) : length(tensor.size(dim)) {
-    for (int64_t d = dim + 1; d < tensor.dim(); ++d) {
-      inner *= tensor.size(d);
-    }
-    count = tensor.numel() / length;
-  }
-
-  int64_t length;
-  int64_t inner = 1;
-  int64_t count;
-};
-
 Tensor dense_for(const Tensor& result) {
   return result.is_contiguous()
              ? result
@@ -68,9 +55,9 @@ void launch_lines(const char* kernel,
                   const Tensor& input,
                   const Lines& lines,
                   const Arguments&... arguments) {
-  // Long rows one by one on CPUs: as a vector they would be gathered.
+  // Long rows one by one: as a vector they would be gathered.
   const bool is_long_row = lines.inner == 1 && lines.length >= kLongRow;
-  const int group = aten::device_of(out).is_cpu() && is_long_row ? 1 : 16;
+  const int group = is_long_row ? 1 : 16;
   launch(out,
          sources::scan,
          kernel,
@@ -159,6 +146,7 @@ void sum_by_vectors(const Tensor& out,
 }
 
 void scan(const char* kernel,
+          const char* define,
           const Tensor& result,
           const Tensor& self,
           int64_t dim,
@@ -169,7 +157,10 @@ void scan(const char* kernel,
   const Tensor promoted = self.to(result.scalar_type());
   const Tensor input = promoted.contiguous();  // copy: lines have two strides
   const Tensor out = dense_for(result);
-  if (const Lines lines(out, dim); is_sum && has_vectors(out, lines)) {
+  const Lines lines(out, dim);
+  if (!aten::device_of(out).is_cpu()) {
+    scan_by_groups(define, false, out, {}, input, lines);
+  } else if (is_sum && has_vectors(out, lines)) {
     sum_by_vectors(out, input, lines);
   } else {
     launch_lines(kernel,
@@ -182,11 +173,11 @@ void scan(const char* kernel,
 }
 
 void cumsum(const Tensor& result, const Tensor& self, int64_t dim) {
-  scan("cumulative_sum", result, self, dim, true);
+  scan("cumulative_sum", "OP_SUM", result, self, dim, true);
 }
 
 void cumprod(const Tensor& result, const Tensor& self, int64_t dim) {
-  scan("cumulative_product", result, self, dim);
+  scan("cumulative_product", "OP_PRODUCT", result, self, dim);
 }
 
 void logcumsumexp(Tensor& result, const Tensor& self, int64_t dim) {
@@ -197,6 +188,7 @@ void logcumsumexp(Tensor& result, const Tensor& self, int64_t dim) {
     return;
   }
   scan("cumulative_log_sum_exp",
+       "OP_LOG_SUM_EXP",
        result,
        self,
        at::maybe_wrap_dim(dim, self.dim()));
@@ -212,12 +204,18 @@ void extremes(const Tensor& self,
   }
   const Tensor out = dense_for(values);
   const Tensor places = dense_for(indices);
-  launch_lines("cumulative_extreme",
-               kIsMaximum ? "IS_MAXIMUM" : "IS_MINIMUM",
-               out,
-               self.contiguous(),  // copy: lines are found by two strides
-               Lines(out, at::maybe_wrap_dim(dim, self.dim())),
-               arg(places));
+  const Tensor input = self.contiguous();  // copy: lines have two strides
+  const Lines lines(out, at::maybe_wrap_dim(dim, self.dim()));
+  if (aten::device_of(out).is_cpu()) {
+    launch_lines("cumulative_extreme",
+                 kIsMaximum ? "IS_MAXIMUM" : "IS_MINIMUM",
+                 out,
+                 input,
+                 lines,
+                 arg(places));
+  } else {
+    scan_by_groups("OP_EXTREME", kIsMaximum, out, places, input, lines);
+  }
   copy_back(out, values);
   copy_back(places, indices);
 }

@@ -127,3 +127,69 @@ def test_errors_are_the_cpus(device, call):
     with pytest.raises(type(expected.value)) as raised:
         call(x.to(device))
     assert str(raised.value) == str(expected.value)
+
+
+# Around a work-group's tile and run of elements, and with chunks of a line.
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize(
+    "size,dim",
+    [
+        ((3, 7), 1),
+        ((40, 9), 1),
+        ((2, 1025), 1),
+        ((7, 129), 1),
+        ((9001,), 0),
+        ((2, 4097, 3), 1),
+        ((33, 5, 17), 0),
+        ((1031, 16), 0),
+        ((5, 70, 1), 1),
+    ],
+)
+def test_tiles_of_groups(device, name, size, dim):
+    x = torch.randn(size)
+    if name == "cumprod":
+        x = 1 + x / 10
+    check(lambda x: SCANS[name](x, dim), [x], device)
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_special_values_in_long_lines(device, name):
+    x = torch.randn(3, 12001)
+    if name == "cumprod":
+        x = x.sign()
+    x[0, 5000] = float("inf")
+    x[1, 7000] = float("nan")
+    x[2, :] = float("-inf")
+    results, expected = SCANS[name](x.to(device), 1), SCANS[name](x, 1)
+    if torch.is_tensor(results):
+        results, expected = (results,), (expected,)
+    for result, value in zip(results, expected, strict=True):
+        torch.testing.assert_close(
+            result.cpu(), value, equal_nan=True, rtol=1e-5, atol=1e-4
+        )
+
+
+def test_products_of_parts_out_of_range(device):
+    x = torch.ones(4096)
+    x[:3] = torch.tensor([1e-30, 1e-5, 1e-5])
+    x[2000:2002] = 1e25
+    x[3000:3002] = 1e-20
+    result = x.to(device).cumprod(0).cpu()
+    torch.testing.assert_close(result, x.cumprod(0))
+
+
+@pytest.mark.parametrize("scan", [torch.cumsum, torch.cumprod])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
+def test_integers_wrap(device, scan, dtype):
+    x = torch.randint(1, 7, (3, 5000)).to(dtype)
+    result = scan(x.to(device), 1, dtype=dtype)
+    assert torch.equal(result.cpu(), scan(x, 1, dtype=dtype))
+
+
+def test_a_long_line(device):
+    x = torch.randn(1_000_003)
+    check(lambda x: torch.cumsum(x, 0), [x], device, backward=False)
+    values, places = x.to(device).cummax(0)
+    expected = x.cummax(0)
+    assert torch.equal(values.cpu(), expected.values)
+    assert torch.equal(places.cpu(), expected.indices)
