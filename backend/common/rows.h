@@ -85,6 +85,23 @@ class RowsProblem {
   }
   bool fits_int32() const { return aten::fits_int32(extent_); }
 
+  // What numbers the rows, the innermost first, for group_rows.clh.
+  int32_t rank() const { return static_cast<int32_t>(sizes_.size()); }
+  std::array<int32_t, kRowsRank> sizes() const {
+    std::array<int32_t, kRowsRank> result;
+    result.fill(1);
+    std::copy(sizes_.begin(), sizes_.end(), result.begin());
+    return result;
+  }
+  template <class Index>
+  std::array<Index, kRowsRank> strides(int tensor) const {
+    std::array<Index, kRowsRank> result{};
+    for (size_t i = 0; i < strides_.size(); ++i) {
+      result[i] = static_cast<Index>(strides_[i][tensor]);
+    }
+    return result;
+  }
+
   // Blocks of `lanes` rows.
   int64_t blocks(int lanes) const {
     return count() / sizes_[0] * ((sizes_[0] + lanes - 1) / lanes);

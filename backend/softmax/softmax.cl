@@ -1,4 +1,5 @@
-// Softmax and log-softmax (LOG) along one dimension, and their gradients.
+// Softmax and log-softmax (LOG) along one dimension, and their gradients, for CPUs
+// (softmax_groups.cl is for GPUs).
 //
 // `along`: rows are contiguous, a work-item makes one, 16 elements at a time, and
 //   asks for the next. Short ones keep their exponentials.
@@ -7,7 +8,6 @@
 // `short`: as `across`, COLUMNS times as many rows of at most KEPT elements, which
 //   are read once, and asked for ahead: where they are a power of two apart, caches
 //   cannot hold them.
-// `group`: rows are contiguous, a work-group makes one.
 //
 // The row's maximum is subtracted, found in a pass of its own, so a row of -inf
 // gives NaN as PyTorch does. Sums are in blocks of BLOCK vectors.
@@ -349,59 +349,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_b
     stream_whole_lanes(result + i, value);
   }
   for (int i = end; i < size; ++i)
-    STORE_OUT(result, i, BACKWARD(exp, LOAD(grad, i), LOAD(y, i), sum));
-}
-
-#else
-
-// Every work-item gets the result; `shared` is free for the next call.
-#define GROUP_REDUCE(value, shared, combine)                               \
-  {                                                                        \
-    const int item = get_local_id(0);                                      \
-    shared[item] = value;                                                  \
-    barrier(CLK_LOCAL_MEM_FENCE);                                          \
-    for (int half_size = WG_SIZE / 2; half_size > 0; half_size /= 2) {     \
-      if (item < half_size)                                                \
-        shared[item] = combine(shared[item], shared[item + half_size]);    \
-      barrier(CLK_LOCAL_MEM_FENCE);                                        \
-    }                                                                      \
-    value = shared[0];                                                     \
-    barrier(CLK_LOCAL_MEM_FENCE);                                          \
-  }
-#define ADD(a, b) ((a) + (b))
-
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_group(
-    FORWARD_PARAMETERS) {
-  local compute_t shared[WG_SIZE];
-  const row_t row = row_of((index_t)get_group_id(0), &rows, 1);
-  const global storage_t *x = POINTER(self) + row.offset[1];
-  const int first = get_local_id(0);
-  compute_t largest = -INFINITY;
-  for (int i = first; i < rows.row_size; i += WG_SIZE)
-    largest = fmax(largest, LOAD(x, i));
-  GROUP_REDUCE(largest, shared, fmax)
-  compute_t sum = 0;
-  for (int i = first; i < rows.row_size; i += WG_SIZE) sum += exp(LOAD(x, i) - largest);
-  GROUP_REDUCE(sum, shared, ADD)
-  const compute_t normaliser = NORMALISER(sum);
-  global out_t *y = POINTER(out) + row.offset[0];
-  for (int i = first; i < rows.row_size; i += WG_SIZE)
-    STORE_OUT(y, i, FORWARD(exp, LOAD(x, i) - largest, normaliser));
-}
-
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_group_backward(
-    BACKWARD_PARAMETERS) {
-  local compute_t shared[WG_SIZE];
-  const row_t row = row_of((index_t)get_group_id(0), &rows, 1);
-  const global storage_t *grad = POINTER(grad_output) + row.offset[1];
-  const global storage_t *y = POINTER(output) + row.offset[2];
-  const int first = get_local_id(0);
-  compute_t sum = 0;
-  for (int i = first; i < rows.row_size; i += WG_SIZE)
-    sum += SUMMAND(LOAD(grad, i), LOAD(y, i));
-  GROUP_REDUCE(sum, shared, ADD)
-  global out_t *result = POINTER(grad_input) + row.offset[0];
-  for (int i = first; i < rows.row_size; i += WG_SIZE)
     STORE_OUT(result, i, BACKWARD(exp, LOAD(grad, i), LOAD(y, i), sum));
 }
 

@@ -2,6 +2,7 @@
 
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/group_rows.h"
 #include "../common/rows.h"
 #include "../common/streamed.h"
 
@@ -23,9 +24,6 @@ using at::Tensor;
 
 constexpr int kLanes = 16;  // on CPUs
 
-// Rows shorter than this leave a work-group mostly idle.
-constexpr int64_t kSmallestGroupRow = 48;
-
 // Elements of a row that a work-item of softmax_short keeps: KEPT.
 constexpr int64_t kMostKept = 64;
 // And, of all its rows, in vectors.
@@ -36,10 +34,8 @@ constexpr int64_t kMostKeptAlong = 2048;
 struct Variant {
   const char* forward;
   const char* backward;
-  int lanes;       // in the program
-  int rows_a_job;  // rows of a work-item, or work-group
+  int rows_a_job;  // rows of a work-item
   int work_group;
-  int items_a_job;
 };
 
 // Neighbouring vectors of rows of a work-item of softmax_short_backward: long
@@ -54,40 +50,92 @@ int columns_of(const RowsProblem& problem, int64_t units) {
   return columns;
 }
 
-Variant choose(const RowsProblem& problem,
-               const runtime::Device& device,
-               bool backward) {
-  const bool is_cpu = device.is_cpu();
-  if (is_cpu && problem.rows_contiguous()) {
-    return {"softmax_along", "softmax_along_backward", kLanes, 1, 4, 1};
+Variant choose(const RowsProblem& problem, int64_t units, bool backward) {
+  if (problem.rows_contiguous()) {
+    return {"softmax_along", "softmax_along_backward", 1, 4};
   }
-  if (is_cpu && problem.row_size() <= kMostKept) {
-    const int columns =
-        backward ? columns_of(problem, device.info().compute_units) : 4;
-    return {"softmax_short",
-            "softmax_short_backward",
-            kLanes,
-            columns * kLanes,
-            1,
-            1};
+  if (problem.row_size() <= kMostKept) {
+    const int columns = backward ? columns_of(problem, units) : 4;
+    return {"softmax_short", "softmax_short_backward", columns * kLanes, 1};
   }
-  if (is_cpu) {
-    return {"softmax_across", "softmax_across_backward", kLanes, kLanes, 4, 1};
+  return {"softmax_across", "softmax_across_backward", kLanes, 4};
+}
+
+// On GPUs. The first tensor is the one written.
+template <class... Arguments>
+void launch_groups(const RowsProblem& problem,
+                   bool backward,
+                   bool log,
+                   const Tensor& written,
+                   const Tensor& read,
+                   const Arguments&... arguments) {
+  const bool is_along = problem.rows_contiguous();
+  const GroupRows groups(problem.row_size(),
+                         is_along ? 1 : problem.inner_size());
+  const auto with_index = [&](auto index) {
+    using Index = decltype(index);
+    const auto launch_over = [&](const auto&... layouts) {
+      launch(written,
+             sources::softmax_groups,
+             backward ? (groups.keeps ? "softmax_kept_backward"
+                                      : "softmax_twice_backward")
+                      : (groups.keeps ? "softmax_kept" : "softmax_twice"),
+             {{"DTYPE", dtype_of(read)},
+              {"OUT_DTYPE", dtype_of(written)},
+              {"LOG", log},
+              {"INDEX64", sizeof(Index) == 8},
+              {"WG_SIZE", groups.work_group}},
+             range(groups.groups(problem.count()) * groups.work_group,
+                   groups.work_group),
+             static_cast<Index>(problem.count()),
+             static_cast<int32_t>(problem.row_size()),
+             static_cast<int32_t>(groups.span),
+             static_cast<int32_t>(is_along),
+             problem.rank(),
+             problem.sizes(),
+             layouts...,
+             arg(written),
+             arg_in(read),
+             arguments...);
+    };
+    const auto step = [&](int tensor) {
+      return static_cast<Index>(problem.row_stride(tensor));
+    };
+    if constexpr (sizeof...(arguments) == 0) {
+      launch_over(step(0),
+                  problem.strides<Index>(0),
+                  step(1),
+                  problem.strides<Index>(1));
+    } else {
+      launch_over(step(0),
+                  problem.strides<Index>(0),
+                  step(1),
+                  problem.strides<Index>(1),
+                  step(2),
+                  problem.strides<Index>(2));
+    }
+  };
+  if (problem.fits_int32()) {
+    with_index(int32_t());
+  } else {
+    with_index(int64_t());
   }
-  if (problem.rows_contiguous() && problem.row_size() >= kSmallestGroupRow) {
-    return {"softmax_group", "softmax_group_backward", 1, 1, 128, 128};
-  }
-  return {"softmax_across", "softmax_across_backward", 1, 1, 64, 1};
 }
 
 template <class... Arguments>
 void launch_rows(const RowsProblem& problem,
-                 const Variant& variant,
                  bool backward,
                  bool log,
                  const Tensor& written,
                  const Tensor& read,
                  const Arguments&... arguments) {
+  const runtime::Device& device = aten::device_of(written);
+  if (!device.is_cpu()) {
+    launch_groups(problem, backward, log, written, read, arguments...);
+    return;
+  }
+  const Variant variant =
+      choose(problem, device.info().compute_units, backward);
   const bool keeps = !log && !backward && problem.row_size() <= kMostKeptAlong;
   const auto with_index = [&](auto index) {
     using Index = decltype(index);
@@ -97,17 +145,14 @@ void launch_rows(const RowsProblem& problem,
            {{"DTYPE", dtype_of(read)},
             {"OUT_DTYPE", dtype_of(written)},
             {"LOG", log},
-            {"LANES", variant.lanes},
+            {"LANES", kLanes},
             {"STREAM",
-             is_streamed(aten::device_of(written),
-                         written.scalar_type(),
-                         written.numel())},
+             is_streamed(device, written.scalar_type(), written.numel())},
             {"INDEX64", sizeof(Index) == 8},
             {"WG_SIZE", variant.work_group},
-            {"COLUMNS", std::max(1, variant.rows_a_job / variant.lanes)},
+            {"COLUMNS", std::max(1, variant.rows_a_job / kLanes)},
             {"KEPT_ROW", keeps ? kMostKeptAlong : 0}},
-           range(problem.blocks(variant.rows_a_job) * variant.items_a_job,
-                 variant.work_group),
+           range(problem.blocks(variant.rows_a_job), variant.work_group),
            problem.rows<Index>(variant.rows_a_job),
            arg(written),
            arg_in(read),
@@ -128,8 +173,7 @@ void softmax(const Tensor& self, int64_t dim, bool log, const Tensor& out) {
     return;
   }
   const RowsProblem problem({out, self}, at::maybe_wrap_dim(dim, self.dim()));
-  const Variant variant = choose(problem, aten::device_of(self), false);
-  launch_rows(problem, variant, false, log, out, self);
+  launch_rows(problem, false, log, out, self);
 }
 
 void softmax_backward(const Tensor& grad_output,
@@ -145,9 +189,7 @@ void softmax_backward(const Tensor& grad_output,
   }
   const RowsProblem problem({grad_input, grad_output, output},
                             at::maybe_wrap_dim(dim, output.dim()));
-  const Variant variant = choose(problem, aten::device_of(output), true);
-  launch_rows(
-      problem, variant, true, log, grad_input, grad_output, arg_in(output));
+  launch_rows(problem, true, log, grad_input, grad_output, arg_in(output));
 }
 
 template <class Meta, bool kLog>

@@ -16,9 +16,9 @@ from against_cpu import (
 )
 
 OPS = [F.softmax, F.log_softmax]
-# Around a vector's 16 lanes, the shortest row of a work-group (48), its
-# work-items (128) and a block of sums (1024).
-ROWS = [1, 2, 15, 16, 17, 47, 48, 49, 127, 128, 129, 1023, 1025, 5000]
+# Around a vector's 16 lanes, what a work-item (8), some (128) and groups (1024, 2048)
+# keep of a row, and a block of sums (1024).
+ROWS = [1, 2, 7, 9, 15, 16, 17, 49, 127, 128, 129, 1023, 1025, 2048, 2049, 5000]
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -26,6 +26,26 @@ ROWS = [1, 2, 15, 16, 17, 47, 48, 49, 127, 128, 129, 1023, 1025, 5000]
 def test_row_sizes(device, op, size):
     check(lambda x: op(x, -1), [torch.randn(5, size) * 3], device, strides=True)
     check(lambda x: op(x, 0), [torch.randn(size, 19) * 3], device, strides=True)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("inner", [2, 15, 16, 33])
+@pytest.mark.parametrize("size", [63, 65, 131, 1500])
+def test_groups_of_rows_side_by_side(device, op, size, inner):
+    check(lambda x: op(x, 1), [torch.randn(3, size, inner) * 3], device)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_special_values_of_long_rows(device, op):
+    x = torch.randn(6, 9000)
+    x[0] = -float("inf")
+    x[1, :4500] = -float("inf")
+    x[2, 4500:] = -float("inf")
+    x[3, 7000] = float("inf")
+    x[4, 7000] = float("nan")
+    x[5, :3000] = float("nan")
+    check(lambda x: op(x, 1), [x], device, backward=False)
+    check(lambda x: op(x, 0), [x.t().contiguous()], device, backward=False)
 
 
 @pytest.mark.parametrize("op", OPS)
