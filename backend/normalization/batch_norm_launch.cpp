@@ -1,5 +1,6 @@
 // The launches of batch normalisation.
 #include "batch_norm.h"
+#include "batch_norm_groups.h"
 #include "batch_norm_problem.h"
 #include "params.h"
 
@@ -86,6 +87,21 @@ Statistics batch_norm_training(const Tensor& input,
                                double momentum,
                                double epsilon,
                                const Tensor& out) {
+  if (!aten::device_of(input).is_cpu()) {
+    const Statistics statistics{workspace(input, {input.size(1)}),
+                                workspace(input, {input.size(1)})};
+    if (batch_norm_by_groups(input,
+                             weight,
+                             bias,
+                             running_mean,
+                             running_var,
+                             momentum,
+                             epsilon,
+                             statistics,
+                             out)) {
+      return statistics;
+    }
+  }
   const Problem problem({out, input});
   const Tensor packed_weight = packed(weight);
   const Tensor packed_bias = packed(bias);
@@ -167,6 +183,11 @@ void batch_norm_evaluation(const Tensor& input,
                            const Tensor& running_var,
                            double epsilon,
                            const Tensor& out) {
+  if (!aten::device_of(input).is_cpu() &&
+      batch_norm_evaluation_by_groups(
+          input, weight, bias, running_mean, running_var, epsilon, out)) {
+    return;
+  }
   const Problem problem({out, input});
   const at::ScalarType type = running_mean.scalar_type();
   if (!problem.is_by_channels() ||
@@ -278,6 +299,16 @@ void batch_norm_training_gradients(const Tensor& grad_output,
                                    const Tensor& grad_weight,
                                    const Tensor& grad_bias,
                                    const Tensor& grad_input) {
+  if (!aten::device_of(input).is_cpu() &&
+      batch_norm_gradients_by_groups(grad_output,
+                                     input,
+                                     statistics,
+                                     weight,
+                                     grad_weight,
+                                     grad_bias,
+                                     grad_input)) {
+    return;
+  }
   if (grad_input.defined()) {
     const Problem problem({grad_input, input, grad_output});
     if (problem.is_by_kept_channels()) {

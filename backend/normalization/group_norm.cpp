@@ -4,6 +4,7 @@
 // and its passes are those over [1, N * C, *].
 #include "batch_norm.h"
 #include "batch_norm_problem.h"
+#include "layer_norm_groups.h"
 #include "params.h"
 
 #include "../common/dtype_check.h"
@@ -27,6 +28,10 @@ using at::Tensor;
 using batch_norm::Problem;
 using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
+
+// On GPUs a work-group takes a group where these keep it busy, or it is short.
+constexpr int64_t kRowsOfGroups = 64;
+constexpr int64_t kShortRow = 16384;
 
 struct Sizes {
   int64_t batch;
@@ -112,6 +117,17 @@ Outputs native_group_norm(const Tensor& self,
                                   arg(weight),
                                   arg(bias)));
     });
+    return {in_format_of(self, out), mean, inverse_deviation};
+  }
+  const NormRows rows{
+      batch * groups, sizes.group_channels() * pixels, type, pixels, groups};
+  if (!aten::device_of(input).is_cpu() && all_of_type(type, {weight, bias}) &&
+      fits_int32(rows.size) &&
+      (rows.rows >= kRowsOfGroups || rows.size <= kShortRow)) {
+    const Tensor mean = at::empty({batch, groups}, options);
+    const Tensor inverse_deviation = at::empty({batch, groups}, options);
+    norm_by_groups(
+        rows, input, weight, bias, epsilon, out, mean, inverse_deviation);
     return {in_format_of(self, out), mean, inverse_deviation};
   }
   const Statistics statistics =

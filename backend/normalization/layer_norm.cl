@@ -1,12 +1,11 @@
-// Layer normalisation of contiguous rows, and its gradients.
+// Layer normalisation of contiguous rows, and its gradients, for CPUs
+// (layer_norm_groups.cl is for GPUs).
 //
-// A row is made by one work-item, 16 elements at a time (LANES 16), or by a
-// work-group (LANES 1). Variance is taken from residuals about the mean. The
-// Sums along rows are made in blocks, so that those of long rows are precise. The
-// gradients of weight and bias are sums over rows: those of a job are added up
-// while the rows' own gradients are computed, and a second pass adds up the jobs of
-// a column, all in a fixed order. No work-item returns ahead of a barrier, even
-// where all of its group would: PoCL's work-groups then read what other groups left.
+// A row is made by one work-item, 16 elements at a time. Variance is taken from
+// residuals about the mean. Sums along rows are made in blocks, so that those of long
+// rows are precise. The gradients of weight and bias are sums over rows: those of a job
+// are added up while the rows' own gradients are computed, and a second pass adds up
+// the jobs of a column, all in a fixed order.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -26,8 +25,6 @@ typedef CONCAT(storage_, PARAM_DTYPE) param_t;
 inline compute_t param_or(const global param_t *p, long i, compute_t missing) {
   return p ? LOAD_PARAM(p, i) : missing;
 }
-
-#if LANES > 1
 
 #define ROW ((long)get_global_id(0))
 #define FIRST_ITEM 1
@@ -54,40 +51,6 @@ inline lanes_t sum_or(const global compute_t *p, bool is_first) {
 #define STEP LANES
 #define PARTS 4  // sums in turn: an addition waits for the last one of its own
 
-#else
-
-#define ROW ((long)get_group_id(0))
-#define FIRST_ITEM (get_local_id(0) == 0)
-#define ROW_SUM(value) group_sum(value, shared)
-#define params_or param_or
-#define FOR_LANES(i) for (int i = get_local_id(0); i < size; i += WG_SIZE)
-#define FOR_LANES_OF(block, i) \
-  for (int i = block + (int)get_local_id(0); i < block##_end; i += WG_SIZE)
-#define FOR_REST(i) for (int i = size; i < size; ++i)
-#define STORE_LANES(p, i, value) STORE(p, i, value);
-#define sum_or sum_of_one_or
-#define STORE_SUM(p, value) (*(p) = (value))
-#define FETCH_NEXT(p)
-#define FIRST ((int)get_local_id(0))
-#define STEP WG_SIZE
-#define PARTS 1
-
-// The sum over the work-group, to every work-item of it.
-inline compute_t group_sum(compute_t value, local compute_t *shared) {
-  const int item = get_local_id(0);
-  shared[item] = value;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (int half_size = WG_SIZE / 2; half_size > 0; half_size /= 2) {
-    if (item < half_size) shared[item] += shared[item + half_size];
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-  const compute_t sum = shared[0];
-  barrier(CLK_LOCAL_MEM_FENCE);
-  return sum;
-}
-
-#endif
-
 // Blocks of the whole vectors: sums of many numbers are sums of sums, so that the
 // rounding errors of long rows stay small.
 #define BLOCK (256 * PARTS * STEP)
@@ -109,11 +72,7 @@ inline compute_t group_sum(compute_t value, local compute_t *shared) {
       __VA_ARGS__                                                         \
     }                                                                     \
   }
-#if LANES > 1
 #define SUM_OF_PARTS(parts) ((parts[0] + parts[1]) + (parts[2] + parts[3]))
-#else
-#define SUM_OF_PARTS(parts) (parts[0])
-#endif
 
 inline compute_t sum_of_one_or(const global compute_t *p, bool is_first) {
   return is_first ? 0 : *p;
@@ -128,9 +87,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(param_t, weight),
     CONST_TENSOR(param_t, bias)) {
-#if LANES == 1
-  local compute_t shared[WG_SIZE];
-#endif
   const long row = ROW;
   const global storage_t *x = POINTER(self) + row * size;
   const global param_t *w = weight_memory ? POINTER(weight) : 0;
@@ -203,9 +159,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_back
     CONST_TENSOR(compute_t, means),
     CONST_TENSOR(compute_t, inverse_deviations),
     CONST_TENSOR(param_t, weight)) {
-#if LANES == 1
-  local compute_t shared[WG_SIZE];
-#endif
   const global param_t *w = weight_memory ? POINTER(weight) : 0;
   global compute_t *weight_sum = POINTER(weight_sums) + ROW * size;
   global compute_t *bias_sum = POINTER(bias_sums) + ROW * size;

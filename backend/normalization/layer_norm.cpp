@@ -1,4 +1,5 @@
 #include "kernel_sources.h"
+#include "layer_norm_groups.h"
 #include "params.h"
 
 #include "../../cpp/aten/launch.h"
@@ -25,12 +26,10 @@ using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 
 constexpr int kLanes = 16;
-constexpr int kRowWorkGroup = 128;  // a work-group a row, on a GPU
 constexpr int kItemWorkGroup = 64;
 // Jobs of the gradients, and rows of one.
 constexpr int64_t kFewestRows = 16;
-constexpr int64_t kMostJobsCpu = 32;
-constexpr int64_t kMostJobsGpu = 1024;
+constexpr int64_t kMostJobs = 32;
 
 struct Problem {
   Problem(const Tensor& input, const Tensor& param, int64_t rows, int64_t size)
@@ -40,32 +39,33 @@ struct Problem {
         param_type(param.defined() ? param.scalar_type()
                                    : input.scalar_type()) {}
 
-  // One row, or job, a work-item on a CPU and a work-group on a GPU.
+  NormRows for_groups() const { return {rows, size, param_type}; }
+
+  // One row, or job, a work-item of a CPU.
   template <class... Arguments>
   void launch_rows(const Tensor& input,
                    const char* kernel_name,
                    int64_t jobs,
                    const Arguments&... arguments) const {
-    const int work_group = cpu ? 1 : kRowWorkGroup;
     launch(input,
            sources::layer_norm,
            kernel_name,
            {{"DTYPE", dtype_of(input)},
             {"PARAM_DTYPE", dtype_of(param_type)},
-            {"LANES", cpu ? kLanes : 1},
+            {"LANES", kLanes},
             {"STREAM",
              is_streamed(
                  aten::device_of(input), input.scalar_type(), input.numel())},
-            {"WG_SIZE", work_group}},
-           range(jobs * work_group, work_group),
+            {"WG_SIZE", 1}},
+           range(jobs, 1),
            size,
            arguments...);
   }
 
   // Of the gradients. Sums over rows take long jobs, few of them.
   int64_t rows_of_job(bool has_sums) const {
-    const int64_t most = cpu ? kMostJobsCpu : kMostJobsGpu;
-    return has_sums ? std::max(kFewestRows, (rows + most - 1) / most) : 1;
+    return has_sums ? std::max(kFewestRows, (rows + kMostJobs - 1) / kMostJobs)
+                    : 1;
   }
 
   int64_t rows;
@@ -115,6 +115,17 @@ Outputs native_layer_norm(const Tensor& self,
   Tensor inverse_deviation = workspace(input, statistics_sizes);
   if (rows > 0 && size > 0) {
     const Problem problem(input, weight.defined() ? weight : bias, rows, size);
+    if (!problem.cpu) {
+      norm_by_groups(problem.for_groups(),
+                     input,
+                     weight,
+                     bias,
+                     epsilon,
+                     out,
+                     mean,
+                     inverse_deviation);
+      return {out, mean, inverse_deviation};
+    }
     with_compute_type(input, [&](auto number) {
       problem.launch_rows(input,
                           "layer_norm",
@@ -171,6 +182,18 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
   if (empty) {
     return {grad_input, grad_weight, grad_bias};
   }
+  if (!problem.cpu) {
+    layer_norm_gradients_by_groups(problem.for_groups(),
+                                   grad_output,
+                                   input,
+                                   mean,
+                                   inverse_deviation,
+                                   weight,
+                                   grad_input,
+                                   grad_weight,
+                                   grad_bias);
+    return {grad_input, grad_weight, grad_bias};
+  }
   const bool has_sums = output_mask[1] || output_mask[2];
   const int64_t chunk = problem.rows_of_job(has_sums);
   const int64_t jobs = (rows + chunk - 1) / chunk;
@@ -198,6 +221,7 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
            "layer_norm_params_finish",
            {{"DTYPE", dtype_of(input)},
             {"PARAM_DTYPE", dtype_of(problem.param_type)},
+            {"LANES", kLanes},
             {"WG_SIZE", kItemWorkGroup}},
            range(size, kItemWorkGroup),
            problem.size,

@@ -50,6 +50,57 @@ def test_batch_norm(device, size, layout, training):
     )
 
 
+# Around what a work-group takes of channels and of a channel's pixels.
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize(
+    "size",
+    [
+        (1, 130, 1, 1),
+        (3, 15, 2, 3),
+        (2, 17, 32, 33),
+        (1, 2, 91, 93),
+        (4, 129, 64, 65),
+        (1, 1, 129, 257),
+    ],
+)
+def test_batch_norm_around_groups(device, size, layout):
+    x = layout(torch.randn(size) * 2 + 30)
+    if x.numel() == x.size(1):
+        x = x.expand(2, -1, -1, -1).contiguous()
+    multiple = 8.0 if size[1] > 2 else 64.0
+    check(_batch_norm(True), [x, *_params(size[1])], device, multiple=multiple)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_of_rows_apart(device, training):
+    x = torch.randn(3, 5, 14, 16)[:, :, ::2]
+    check(_batch_norm(training), [x, *_params(5)], device)
+    check(_batch_norm(training), [x[..., ::2], *_params(5)], device)
+
+
+@pytest.mark.parametrize("size", [1, 7, 9, 127, 129, 1024, 1025, 2048, 2049, 9001])
+def test_layer_norm_around_groups(device, size):
+    for rows in (1, 35, 131):
+        x = torch.randn(rows, size) * 2 + 30
+        weights = [torch.randn(size), torch.randn(size)]
+        check(
+            lambda x, w, b: F.layer_norm(x, x.shape[1:], w, b),
+            [x, *weights],
+            device,
+            backward=size > 1,
+            multiple=16.0 if size < 10 or rows == 1 else 8.0,
+        )
+
+
+@pytest.mark.parametrize(
+    "batch,channels,pixels", [(1, 6, 20000), (40, 6, 9), (1, 4, 77)]
+)
+def test_group_norm_around_groups(device, batch, channels, pixels):
+    x = torch.randn(batch, channels, pixels) + 3
+    weights = [torch.randn(channels), torch.randn(channels)]
+    check(lambda x, w, b: F.group_norm(x, 2, w, b), [x, *weights], device)
+
+
 # Past the caches on CPUs: the gradient, 12 MiB by three tensors, and all of 16 MiB.
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("layout", [contiguous, channels_last])

@@ -1,0 +1,279 @@
+// Batch normalisation and its gradients for GPUs, of tensors whose pixels (all
+// dimensions but the channels') have two strides: `inner` neighbours, and runs of these.
+//
+// `span` work-items take a channel's pixels, of a chunk of them each group; which items
+// are neighbours follows what lies side by side. batch_norm_chunks makes the moments of
+// every chunk in one read. batch_norm_apply joins those of its channels in order and
+// normalises its own chunk; where there is one chunk only (`chunks` 0), it makes the
+// moments itself, so that all is one launch. The gradients go the same way.
+
+#include "types.clh"
+#include "group_rows.clh"
+
+#define ITEMS 8
+
+typedef CONCAT(storage_, PARAM_DTYPE) param_t;
+#define LOAD_PARAM(p, i) CONCAT(load_, PARAM_DTYPE)(p, i)
+#define STORE_PARAM(p, i, value) CONCAT(store_, PARAM_DTYPE)(p, i, value)
+#define PARAM_OR(name, i, missing) \
+  (name##_memory ? LOAD_PARAM(POINTER(name), i) : (compute_t)(missing))
+
+#define GEOMETRY                                                              \
+  const int channels, const index_t pixels, const index_t inner,              \
+      const index_t chunk, const int chunks, const int span, const int is_along
+#define LAYOUT(name)                                                          \
+  const index_t name##_channel, const index_t name##_run, const index_t name##_pixel
+
+// The item's channel and pixels, `span` apart, of which it is at (run, rest).
+#define FIND_PIXELS                                                           \
+  GROUP_ROWS(span, is_along)                                                  \
+  const int c = (int)get_group_id(0) * group_rows + r;                        \
+  const bool is_channel = c < channels;                                       \
+  const index_t first = (index_t)get_group_id(1) * chunk;                     \
+  const index_t last = is_channel ? min(first + chunk, pixels) : first;       \
+  const index_t step_runs = span / inner;                                     \
+  const index_t step_rest = span - step_runs * inner;                         \
+  index_t at, run, rest;
+#define BEGIN                                                                 \
+  at = first + along;                                                         \
+  run = at / inner;                                                           \
+  rest = at - run * inner;
+#define NEXT                                                                  \
+  at += span;                                                                 \
+  run += step_runs;                                                           \
+  rest += step_rest;                                                          \
+  if (rest >= inner) {                                                        \
+    rest -= inner;                                                            \
+    ++run;                                                                    \
+  }
+#define PLACE(name) \
+  (c * name##_channel + run * name##_run + rest * name##_pixel)
+
+// Mean, sum of squared deviations and count of an item's pixels, block by block (Chan,
+// Golub and LeVeque, Updating formulae, 1979).
+#define OWN_MOMENTS(mean, square, count)                                      \
+  compute_t mean = 0, square = 0, count = 0;                                  \
+  BEGIN                                                                       \
+  while (at < last) {                                                         \
+    compute_t kept[ITEMS];                                                    \
+    compute_t block_mean = 0, block_square = 0, block_count = 0;              \
+    _Pragma("unroll") for (int k = 0; k < ITEMS; ++k) {                       \
+      if (at < last) {                                                        \
+        kept[k] = LOAD(POINTER(self), PLACE(self));                           \
+        block_mean += kept[k];                                                \
+        block_count += 1;                                                     \
+      }                                                                       \
+      NEXT                                                                    \
+    }                                                                         \
+    block_mean /= block_count;                                                \
+    _Pragma("unroll") for (int k = 0; k < ITEMS; ++k) {                       \
+      const compute_t d = kept[k] - block_mean;                               \
+      if (k < block_count) block_square += d * d;                             \
+    }                                                                         \
+    const compute_t delta = block_mean - mean;                                \
+    const compute_t share = block_count / (count + block_count);              \
+    mean += delta * share;                                                    \
+    square += block_square + delta * delta * count * share;                   \
+    count += block_count;                                                     \
+  }
+// Joins the items' moments of a channel, of `all` pixels. What the mean is wrong by,
+// the sum of the deviations from it says.
+#define JOIN_MOMENTS(mean, square, count, all)                                \
+  {                                                                           \
+    const compute_t own_mean = mean;                                          \
+    mean *= count;                                                            \
+    ROW_SUM(mean, shared, span)                                               \
+    mean /= (all);                                                            \
+    const compute_t d = own_mean - mean;                                      \
+    compute_t residual = d * count;                                           \
+    square += d * d * count;                                                  \
+    ROW_SUM(residual, shared, span)                                           \
+    ROW_SUM(square, shared, span)                                             \
+    mean += residual / (all);                                                 \
+    square -= residual * (residual / (all));                                  \
+  }
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chunks(
+    GEOMETRY, LAYOUT(self), TENSOR(compute_t, means), TENSOR(compute_t, squares),
+    CONST_TENSOR(storage_t, self)) {
+  local compute_t shared[WG_SIZE];
+  FIND_PIXELS
+  OWN_MOMENTS(mean, square, count)
+  const compute_t all = max(last - first, (index_t)1);
+  JOIN_MOMENTS(mean, square, count, all)
+  if (along == 0 && is_channel) {
+    const size_t place = (size_t)get_group_id(1) * channels + c;
+    POINTER(means)[place] = mean;
+    POINTER(squares)[place] = square;
+  }
+}
+
+// `uses_running`: with the running statistics as they are.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_apply(
+    GEOMETRY, LAYOUT(out), LAYOUT(self), const int uses_running, const compute_t epsilon,
+    const compute_t momentum, const compute_t lower, const compute_t upper,
+    const long running_mean_stride, const long running_var_stride,
+    TENSOR(storage_t, out), TENSOR(compute_t, saved_mean),
+    TENSOR(compute_t, saved_inverse), TENSOR(param_t, running_mean),
+    TENSOR(param_t, running_var), CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(compute_t, means), CONST_TENSOR(compute_t, squares),
+    CONST_TENSOR(param_t, weight), CONST_TENSOR(param_t, bias)) {
+  local compute_t shared[WG_SIZE];
+  FIND_PIXELS
+  const compute_t all = pixels;
+  compute_t center, inverse;
+  if (uses_running) {
+    center = is_channel ? PARAM_OR(running_mean, c * running_mean_stride, 0) : 0;
+    const compute_t variance =
+        is_channel ? PARAM_OR(running_var, c * running_var_stride, 1) : 1;
+    inverse = (compute_t)1 / sqrt(variance + epsilon);
+  } else {
+    compute_t variance;
+    if (chunks > 0) {
+      compute_t mean = 0, square = 0, count = 0;
+      for (int i = along; i < (is_channel ? chunks : 0); i += span) {
+        const size_t place = (size_t)i * channels + c;
+        const compute_t size = min(chunk, pixels - i * chunk);
+        const compute_t delta = POINTER(means)[place] - mean;
+        const compute_t share = size / (count + size);
+        mean += delta * share;
+        square += POINTER(squares)[place] + delta * delta * count * share;
+        count += size;
+      }
+      JOIN_MOMENTS(mean, square, count, all)
+      center = mean;
+      variance = square;
+    } else {
+      OWN_MOMENTS(mean, square, count)
+      JOIN_MOMENTS(mean, square, count, all)
+      center = mean;
+      variance = square;
+    }
+    inverse = (compute_t)1 / sqrt(variance / all + epsilon);
+    if (along == 0 && get_group_id(1) == 0 && is_channel) {
+      POINTER(saved_mean)[c] = center;
+      POINTER(saved_inverse)[c] = inverse;
+      if (running_mean_memory) {
+        const size_t place = c * running_mean_stride;
+        STORE_PARAM(POINTER(running_mean), place,
+                    momentum * center + (1 - momentum) *
+                                            LOAD_PARAM(POINTER(running_mean), place));
+      }
+      if (running_var_memory) {
+        const size_t place = c * running_var_stride;
+        STORE_PARAM(POINTER(running_var), place,
+                    momentum * (variance / (all - 1)) +
+                        (1 - momentum) * LOAD_PARAM(POINTER(running_var), place));
+      }
+    }
+  }
+  const compute_t scale = is_channel ? inverse * PARAM_OR(weight, c, 1) : 0;
+  const compute_t shift = is_channel ? PARAM_OR(bias, c, 0) : 0;
+  BEGIN
+#pragma unroll 4
+  while (at < last) {
+    compute_t value =
+        (LOAD(POINTER(self), PLACE(self)) - center) * scale + shift;
+    value = value < lower ? lower : value;
+    STORE(POINTER(out), PLACE(out), value > upper ? upper : value);
+    NEXT
+  }
+}
+
+#define GRADIENT_INPUTS                                                       \
+  CONST_TENSOR(storage_t, self), CONST_TENSOR(storage_t, grad_output),        \
+      CONST_TENSOR(compute_t, mean)
+
+// The sums of an item's grad_output and of its products with deviations, in blocks.
+#define OWN_SUMS(sum, product, center)                                        \
+  compute_t sum = 0, product = 0;                                             \
+  {                                                                           \
+    compute_t sum_lost = 0, product_lost = 0;                                 \
+    BEGIN                                                                     \
+    while (at < last) {                                                       \
+      compute_t block_sum = 0, block_product = 0;                             \
+      _Pragma("unroll") for (int k = 0; k < ITEMS; ++k) {                     \
+        if (at < last) {                                                      \
+          const compute_t grad = LOAD(POINTER(grad_output), PLACE(grad_output)); \
+          block_sum += grad;                                                  \
+          block_product +=                                                    \
+              grad * (LOAD(POINTER(self), PLACE(self)) - (center));           \
+        }                                                                     \
+        NEXT                                                                  \
+      }                                                                       \
+      KAHAN_ADD(sum, sum_lost, block_sum)                                     \
+      KAHAN_ADD(product, product_lost, block_product)                         \
+    }                                                                         \
+  }                                                                           \
+  ROW_SUM(sum, shared, span)                                                  \
+  ROW_SUM(product, shared, span)
+// Compensated: such sums cancel.
+#define KAHAN_ADD(sum, lost, value)                                           \
+  {                                                                           \
+    const compute_t term = (value) - lost;                                    \
+    const compute_t next = sum + term;                                        \
+    lost = (next - sum) - term;                                               \
+    sum = next;                                                               \
+  }
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
+void batch_norm_gradient_chunks(GEOMETRY, LAYOUT(self), LAYOUT(grad_output),
+                                TENSOR(compute_t, sums), TENSOR(compute_t, products),
+                                GRADIENT_INPUTS) {
+  local compute_t shared[WG_SIZE];
+  FIND_PIXELS
+  const compute_t center = is_channel ? POINTER(mean)[c] : 0;
+  OWN_SUMS(sum, product, center)
+  if (along == 0 && is_channel) {
+    const size_t place = (size_t)get_group_id(1) * channels + c;
+    POINTER(sums)[place] = sum;
+    POINTER(products)[place] = product;
+  }
+}
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
+void batch_norm_gradient_apply(
+    GEOMETRY, LAYOUT(grad_input), LAYOUT(self), LAYOUT(grad_output),
+    TENSOR(storage_t, grad_input), TENSOR(param_t, grad_weight),
+    TENSOR(param_t, grad_bias), GRADIENT_INPUTS, CONST_TENSOR(compute_t, inverse_deviation),
+    CONST_TENSOR(compute_t, sums), CONST_TENSOR(compute_t, products),
+    CONST_TENSOR(param_t, weight)) {
+  local compute_t shared[WG_SIZE];
+  FIND_PIXELS
+  const compute_t center = is_channel ? POINTER(mean)[c] : 0;
+  const compute_t inverse = is_channel ? POINTER(inverse_deviation)[c] : 0;
+  compute_t all_sum, all_product;
+  if (chunks > 0) {
+    compute_t sum = 0, product = 0;
+    for (int i = along; i < (is_channel ? chunks : 0); i += span) {
+      sum += POINTER(sums)[(size_t)i * channels + c];
+      product += POINTER(products)[(size_t)i * channels + c];
+    }
+    ROW_SUM(sum, shared, span)
+    ROW_SUM(product, shared, span)
+    all_sum = sum;
+    all_product = product;
+  } else {
+    OWN_SUMS(sum, product, center)
+    all_sum = sum;
+    all_product = product;
+  }
+  if (along == 0 && get_group_id(1) == 0 && is_channel) {
+    if (grad_weight_memory)
+      STORE_PARAM(POINTER(grad_weight), c, all_product * inverse);
+    if (grad_bias_memory) STORE_PARAM(POINTER(grad_bias), c, all_sum);
+  }
+  if (grad_input_memory) {
+    const compute_t scale = is_channel ? inverse * PARAM_OR(weight, c, 1) : 0;
+    const compute_t shift = all_sum / pixels;
+    const compute_t slope = all_product / pixels * inverse * inverse;
+    BEGIN
+#pragma unroll 4
+    while (at < last) {
+      const compute_t grad = LOAD(POINTER(grad_output), PLACE(grad_output));
+      const compute_t d = LOAD(POINTER(self), PLACE(self)) - center;
+      STORE(POINTER(grad_input), PLACE(grad_input), (grad - shift - d * slope) * scale);
+      NEXT
+    }
+  }
+}

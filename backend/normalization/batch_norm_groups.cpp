@@ -1,0 +1,313 @@
+#include "batch_norm_groups.h"
+
+#include "../../cpp/aten/clamp_epilogue.h"
+#include "../common/group_rows.h"
+#include "../common/rows.h"
+#include "kernel_sources.h"
+#include "params.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+constexpr int64_t kGroups = 1024;  // that keep any GPU busy
+constexpr int64_t kMostChunks = 256;
+// A channel of so many blocks is one chunk, where there are many and where not.
+constexpr int64_t kManyGroups = 128;
+constexpr int64_t kBlocksOfMany = 32;
+constexpr int64_t kBlocksOfFew = 8;
+
+int64_t divide_up(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+
+// A tensor's channels over work-groups.
+class Plan {
+ public:
+  // The first tensor is the one written; the second, the input.
+  explicit Plan(std::initializer_list<Tensor> tensors)
+      : rows_(tensors, 1),
+        input_(tensors.begin()[1]),
+        is_along_(rows_.row_size() == 1 || rows_.row_stride(1) != 1 ||
+                  (rows_.inner_stride(1) == 1 && rows_.inner_size() > 1)),
+        shape_(pixels(), is_along_ ? 1 : channels()) {
+    const int64_t groups = shape_.groups(channels());
+    const int64_t block = shape_.span * GroupRows::kItems;
+    const int64_t whole =
+        block * (groups >= kManyGroups ? kBlocksOfMany : kBlocksOfFew);
+    const int64_t wanted =
+        pixels() <= whole
+            ? 1
+            : std::clamp<int64_t>(
+                  std::min(kGroups / groups, pixels() / (2 * block)),
+                  1,
+                  kMostChunks);
+    chunk_ = divide_up(pixels(), wanted);
+    chunks_ = divide_up(pixels(), chunk_);
+  }
+
+  bool is_supported() const { return rows_.rank() <= 2; }
+  int64_t channels() const { return rows_.row_size(); }
+  int64_t pixels() const { return rows_.count(); }
+  int64_t chunks() const { return chunks_; }
+  bool is_whole() const { return chunks_ == 1; }
+
+  // A number a channel of each chunk, where there are several.
+  Tensor workspace() const {
+    return is_whole() ? Tensor()
+                      : at::empty({chunks_, channels()},
+                                  input_.options().dtype(
+                                      compute_type(input_.scalar_type())));
+  }
+
+  // `layouts`: which of the tensors the kernel takes. `arguments` follow them.
+  template <size_t... kTensors, class... Arguments>
+  [[nodiscard]] runtime::KernelLaunch record(
+      const char* kernel,
+      at::ScalarType param_type,
+      std::index_sequence<kTensors...>,
+      const Arguments&... arguments) const {
+    const auto with_index = [&](auto index) {
+      using Index = decltype(index);
+      const auto record_of = [&](const auto&... strides) {
+        return launch_record(
+            input_,
+            sources::batch_norm_groups,
+            kernel,
+            {{"DTYPE", dtype_of(input_)},
+             {"PARAM_DTYPE", dtype_of(param_type)},
+             {"INDEX64", sizeof(Index) == 8},
+             {"WG_SIZE", shape_.work_group}},
+            range(shape_.groups(channels()) * shape_.work_group,
+                  chunks_,
+                  shape_.work_group,
+                  1),
+            static_cast<int32_t>(channels()),
+            static_cast<Index>(pixels()),
+            static_cast<Index>(rows_.inner_size()),
+            static_cast<Index>(chunk_),
+            static_cast<int32_t>(is_whole() ? 0 : chunks_),
+            static_cast<int32_t>(shape_.span),
+            static_cast<int32_t>(is_along_),
+            strides...,
+            arguments...);
+      };
+      return std::apply(record_of,
+                        std::tuple_cat(strides_of<Index>(kTensors)...));
+    };
+    return rows_.fits_int32() ? with_index(int32_t()) : with_index(int64_t());
+  }
+
+ private:
+  // LAYOUT of batch_norm_groups.cl.
+  template <class Index>
+  std::tuple<Index, Index, Index> strides_of(int tensor) const {
+    const auto strides = rows_.strides<Index>(tensor);
+    return {
+        static_cast<Index>(rows_.row_stride(tensor)), strides[1], strides[0]};
+  }
+
+  RowsProblem rows_;
+  Tensor input_;
+  bool is_along_;
+  GroupRows shape_;
+  int64_t chunk_ = 0;
+  int64_t chunks_ = 0;
+};
+
+int64_t stride_of(const Tensor& tensor) {
+  return tensor.defined() ? tensor.stride(0) : 0;
+}
+
+void launch_apply(const Plan& plan,
+                  const Tensor& input,
+                  const Tensor& weight,
+                  const Tensor& bias,
+                  const Tensor& running_mean,
+                  const Tensor& running_var,
+                  bool uses_running,
+                  double momentum,
+                  double epsilon,
+                  const Statistics& statistics,
+                  const Tensor& means,
+                  const Tensor& squares,
+                  const Tensor& out) {
+  const Tensor packed_weight = packed(weight);
+  const Tensor packed_bias = packed(bias);
+  const at::ScalarType type =
+      param_type(weight, bias, running_mean, running_var, input);
+  with_compute_type(out, [&](auto number) {
+    using Number = decltype(number);
+    ClampArguments<Number> bounds;
+    const auto lower = bounds.lower();
+    const auto upper = bounds.upper();
+    const runtime::KernelLaunch launch =
+        plan.record("batch_norm_apply",
+                    type,
+                    std::index_sequence<0, 1>(),
+                    static_cast<int32_t>(uses_running),
+                    static_cast<Number>(epsilon),
+                    static_cast<Number>(momentum),
+                    lower,
+                    upper,
+                    stride_of(running_mean),
+                    stride_of(running_var),
+                    arg(out),
+                    arg(statistics.mean),
+                    arg(statistics.inverse_deviation),
+                    uses_running ? arg_in(running_mean) : arg(running_mean),
+                    uses_running ? arg_in(running_var) : arg(running_var),
+                    arg_in(input),
+                    arg_in(means),
+                    arg_in(squares),
+                    arg_in(packed_weight),
+                    arg_in(packed_bias));
+    launch_clampable("native_batch_norm",
+                     out,
+                     launch,
+                     bounds,
+                     {input,
+                      statistics.mean,
+                      statistics.inverse_deviation,
+                      running_mean,
+                      running_var,
+                      means,
+                      squares,
+                      packed_weight,
+                      packed_bias});
+  });
+}
+
+bool has_one_type(const Tensor& input, std::initializer_list<Tensor> params) {
+  for (const Tensor& param : params) {
+    if (param.defined()) {
+      return all_of_type(param.scalar_type(), params);
+    }
+  }
+  return input.defined();
+}
+
+}  // namespace
+
+bool batch_norm_by_groups(const Tensor& input,
+                          const Tensor& weight,
+                          const Tensor& bias,
+                          const Tensor& running_mean,
+                          const Tensor& running_var,
+                          double momentum,
+                          double epsilon,
+                          const Statistics& statistics,
+                          const Tensor& out) {
+  const Plan plan({out, input});
+  if (!plan.is_supported() ||
+      !has_one_type(input, {weight, bias, running_mean, running_var})) {
+    return false;
+  }
+  const Tensor means = plan.workspace();
+  const Tensor squares = plan.workspace();
+  if (!plan.is_whole()) {
+    enqueue(
+        input,
+        plan.record("batch_norm_chunks",
+                    param_type(weight, bias, running_mean, running_var, input),
+                    std::index_sequence<1>(),
+                    arg(means),
+                    arg(squares),
+                    arg_in(input)));
+  }
+  launch_apply(plan,
+               input,
+               weight,
+               bias,
+               running_mean,
+               running_var,
+               false,
+               momentum,
+               epsilon,
+               statistics,
+               means,
+               squares,
+               out);
+  return true;
+}
+
+bool batch_norm_evaluation_by_groups(const Tensor& input,
+                                     const Tensor& weight,
+                                     const Tensor& bias,
+                                     const Tensor& running_mean,
+                                     const Tensor& running_var,
+                                     double epsilon,
+                                     const Tensor& out) {
+  const Plan plan({out, input});
+  if (!plan.is_supported() ||
+      !has_one_type(input, {weight, bias, running_mean, running_var})) {
+    return false;
+  }
+  launch_apply(plan,
+               input,
+               weight,
+               bias,
+               running_mean,
+               running_var,
+               true,
+               0,
+               epsilon,
+               {},
+               {},
+               {},
+               out);
+  return true;
+}
+
+bool batch_norm_gradients_by_groups(const Tensor& grad_output,
+                                    const Tensor& input,
+                                    const Statistics& statistics,
+                                    const Tensor& weight,
+                                    const Tensor& grad_weight,
+                                    const Tensor& grad_bias,
+                                    const Tensor& grad_input) {
+  const Plan plan(
+      {grad_input.defined() ? grad_input : input, input, grad_output});
+  const at::ScalarType type = param_type(weight, grad_weight, grad_bias, input);
+  if (!plan.is_supported() ||
+      !has_one_type(input, {weight, grad_weight, grad_bias})) {
+    return false;
+  }
+  const Tensor sums = plan.workspace();
+  const Tensor products = plan.workspace();
+  if (!plan.is_whole()) {
+    enqueue(input,
+            plan.record("batch_norm_gradient_chunks",
+                        type,
+                        std::index_sequence<1, 2>(),
+                        arg(sums),
+                        arg(products),
+                        arg_in(input),
+                        arg_in(grad_output),
+                        arg_in(statistics.mean)));
+  }
+  const Tensor packed_weight = packed(weight);
+  enqueue(input,
+          plan.record("batch_norm_gradient_apply",
+                      type,
+                      std::index_sequence<0, 1, 2>(),
+                      arg(grad_input),
+                      arg(grad_weight),
+                      arg(grad_bias),
+                      arg_in(input),
+                      arg_in(grad_output),
+                      arg_in(statistics.mean),
+                      arg_in(statistics.inverse_deviation),
+                      arg_in(sums),
+                      arg_in(products),
+                      arg_in(packed_weight)));
+  return true;
+}
+
+}  // namespace torch_opencl::ops
