@@ -6,6 +6,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/equal_ops.h>
@@ -21,7 +22,42 @@ using namespace torch_opencl::aten;
 using at::Scalar;
 using at::Tensor;
 
-constexpr int64_t kBlock = 1024;  // BLOCK of mask.cl
+constexpr int64_t kBlock = 1024;       // BLOCK of mask.cl
+constexpr int64_t kGroupBlock = 4096;  // and of mask_groups.cl
+constexpr int kWorkGroup = 128;        // its WG_SIZE
+
+// nonzero_positions on GPUs, of a contiguous mask that is not empty.
+Tensor positions_by_groups(const Tensor& mask) {
+  const at::TensorOptions options = mask.options().dtype(at::kLong);
+  const int64_t count = mask.numel();
+  const int64_t blocks = (count + kGroupBlock - 1) / kGroupBlock;
+  const Define dtype("DTYPE", dtype_of(mask));
+  const NDRange work = range(blocks * kWorkGroup, kWorkGroup);
+  const Tensor counts = at::empty({blocks}, options);
+  launch(mask,
+         sources::mask_groups,
+         "count_groups",
+         {dtype, {"BLOCK", kGroupBlock}},
+         work,
+         arg_in(mask),
+         arg(counts),
+         count);
+  const Tensor ends = blocks > 1 ? counts.cumsum(0) : counts;
+  const Tensor positions =
+      at::empty({ends[blocks - 1].item<int64_t>()}, options);
+  if (positions.numel() > 0) {
+    launch(mask,
+           sources::mask_groups,
+           "write_groups",
+           {dtype, {"BLOCK", kGroupBlock}},
+           work,
+           arg_in(mask),
+           arg_in(ends),
+           arg(positions),
+           count);
+  }
+  return positions;
+}
 
 // Linear positions of the nonzero elements in logical order. Their number is
 // the shape of the result, so the host waits for it.
@@ -31,6 +67,9 @@ Tensor nonzero_positions(const Tensor& mask) {
   const int64_t count = dense.numel();
   if (count == 0) {
     return at::empty({0}, options);
+  }
+  if (!aten::device_of(dense).is_cpu()) {
+    return positions_by_groups(dense);
   }
   const int64_t blocks = (count + kBlock - 1) / kBlock;
   const Tensor starts = at::empty({blocks + 1}, options);
@@ -69,8 +108,28 @@ Tensor nonzero_positions(const Tensor& mask) {
 void write_coordinates(const Tensor& self,
                        const Tensor& positions,
                        const Tensor& out) {
+  if (positions.numel() == 0) {
+    return;
+  }
+  const bool is_cpu = aten::device_of(positions).is_cpu();
   int64_t divisor = 1;
   for (int64_t d = self.dim() - 1; d >= 0; --d) {
+    if (!is_cpu) {
+      const Tensor column = out.select(1, d);
+      launch(positions,
+             sources::mask_groups,
+             "coordinates",
+             {{"DTYPE", dtype_of(self)}, {"BLOCK", kGroupBlock}},
+             range(positions.numel(), kWorkGroup),
+             arg_in(positions),
+             arg(column),
+             static_cast<uint64_t>(positions.numel()),
+             column.stride(0),
+             divisor,
+             self.size(d));
+      divisor *= self.size(d);
+      continue;
+    }
     Tensor coordinate = positions.div(Scalar(divisor), "floor");
     if (d > 0) {
       coordinate.remainder_(self.size(d));

@@ -16,6 +16,7 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 
 constexpr int kWorkGroup = 64;
+constexpr int kSelectGroup = 256;  // WG_SIZE of nms_groups.cl
 
 // Indices of the boxes that stay, by descending score.
 Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
@@ -56,17 +57,27 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
          arg(words),
          static_cast<int32_t>(count),
          static_cast<float>(iou_threshold));
-  // A work-group that shares the words is for devices where it is fast.
-  const int group = aten::device_of(dets).is_cpu() ? 1 : kWorkGroup;
-  launch(dets,
-         sources::nms,
-         "select_boxes",
-         {{"DTYPE", dtype_of(boxes)}, {"WG_SIZE", group}},
-         range(group, group),
-         arg_in(words),
-         arg(removed),
-         arg(kept),
-         static_cast<int32_t>(count));
+  if (aten::device_of(dets).is_cpu()) {
+    launch(dets,
+           sources::nms,
+           "select_boxes",
+           {{"DTYPE", dtype_of(boxes)}, {"WG_SIZE", 1}},
+           range(1, 1),
+           arg_in(words),
+           arg(removed),
+           arg(kept),
+           static_cast<int32_t>(count));
+  } else {
+    launch(dets,
+           sources::nms_groups,
+           "select_boxes_by_words",
+           {},
+           range(kSelectGroup, kSelectGroup),
+           arg_in(words),
+           arg(removed),
+           arg(kept),
+           static_cast<int32_t>(count));
+  }
   return order.masked_select(kept.to(at::kBool));
 }
 

@@ -51,7 +51,7 @@ def test_cat_of_views_and_nothing(device):
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float16, torch.int64, torch.bool]
 )
-@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 4099])
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 4096, 4099, 20001])
 def test_nonzero_around_blocks(device, dtype, size):
     torch.manual_seed(size)
     x = torch.randint(0, 3, (size,)).to(dtype)

@@ -30,7 +30,7 @@ def _regions(count: int) -> torch.Tensor:
     return torch.cat([torch.randint(2, (count, 1)).float(), _boxes(count)], 1)
 
 
-@pytest.mark.parametrize("count", [0, 1, 31, 33, 300])
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 300, 1000])
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 1.0])
 def test_nms(device, count, threshold):
     boxes, scores = _boxes(count), torch.rand(count)
