@@ -4,32 +4,11 @@
 
 #include "types.clh"
 
-#define SUM 0
-#define PROD 1
-#define AMAX 2
-#define AMIN 3
+#include "scatter_combine.clh"
 
-#ifndef REDUCE
-#define REDUCE SUM
-#endif
-#ifndef INCLUDE_SELF
-#define INCLUDE_SELF 1
-#endif
 #ifndef WG_SIZE
 #define WG_SIZE 16
 #endif
-
-inline compute_t combine(compute_t a, compute_t b) {
-#if REDUCE == SUM
-  return a + b;
-#elif REDUCE == PROD
-  return a * b;
-#elif REDUCE == AMAX
-  return a != a || a > b ? a : b;
-#else
-  return a != a || a < b ? a : b;
-#endif
-}
 
 // `self` is contiguous too, (outer, size, inner) with the lines' places in it
 // at `lines`.

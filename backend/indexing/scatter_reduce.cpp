@@ -1,6 +1,7 @@
 // scatter_reduce, scatter with reduce=, and index_reduce.
 #include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
+#include "../sorting/sort.h"
 #include "kernel_sources.h"
 
 #include <ATen/WrapDimUtils.h>
@@ -62,6 +63,73 @@ Tensor line_places(const Tensor& self, const Tensor& index, int64_t dim) {
   return places;
 }
 
+// Lines that a GPU walks each by a work-item: short or many ones.
+constexpr int64_t kShortLine = 64;
+constexpr int64_t kManyLines = 16384;
+constexpr int kSegmentGroup = 64;  // WG_SIZE of scatter_segments.cl
+constexpr int64_t kChunk = 64;     // CHUNK
+
+// By sorting what goes where, on GPUs. All tensors are contiguous.
+void scatter_by_segments(const Tensor& self,
+                         int64_t dim,
+                         const Tensor& indices,
+                         const Tensor& sources,
+                         const Tensor& lines,
+                         int64_t inner,
+                         int reduce,
+                         bool include_self,
+                         const char* op) {
+  const int64_t count = indices.numel();
+  const auto launch_segments =
+      [&](const char* kernel, int64_t items, const auto&... arguments) {
+        launch(self,
+               sources::scatter_segments,
+               kernel,
+               {{"DTYPE", dtype_of(self)},
+                {"REDUCE", reduce},
+                {"INCLUDE_SELF", include_self}},
+               range(items, kSegmentGroup),
+               arguments...);
+      };
+  const Tensor targets =
+      at::empty({1, count}, indices.options().dtype(at::kInt));
+  launch_segments("scatter_targets",
+                  count,
+                  arg_in(indices),
+                  arg_in(lines),
+                  arg(targets),
+                  static_cast<uint64_t>(count),
+                  static_cast<uint64_t>(inner),
+                  indices.size(dim),
+                  self.size(dim),
+                  static_cast<uint64_t>(self.stride(dim)),
+                  static_cast<int32_t>(dim),
+                  reports(self, op));
+  const Tensor order = sorted_order(targets, false, count);
+  const Tensor sorted = targets.gather(1, order);
+  const int64_t chunks = (count + kChunk - 1) / kChunk;
+  const Tensor fronts = at::empty({chunks}, self.options());
+  const Tensor backs = at::empty({chunks}, self.options());
+  launch_segments("scatter_chunks",
+                  chunks,
+                  arg(self),
+                  arg(fronts),
+                  arg(backs),
+                  arg_in(sorted),
+                  arg_in(order),
+                  arg_in(sources),
+                  count);
+  if (chunks > 1) {
+    launch_segments("scatter_join",
+                    chunks,
+                    arg(self),
+                    arg_in(fronts),
+                    arg_in(backs),
+                    arg_in(sorted),
+                    count);
+  }
+}
+
 // `self`, `index` and `source` have one number of dimensions; `self` is
 // contiguous and changed in place.
 void scatter(const Tensor& self,
@@ -83,6 +151,21 @@ void scatter(const Tensor& self,
     inner *= indices.size(d);
   }
   const bool is_sum = reduce == Reduce::kSum || reduce == Reduce::kMean;
+  const int reduce_number = is_sum ? 0 : static_cast<int>(reduce);
+  if (!aten::device_of(self).is_cpu() && length > kShortLine &&
+      count < kManyLines && fits_int32(self.numel()) &&
+      fits_int32(indices.numel())) {
+    scatter_by_segments(self,
+                        dim,
+                        indices,
+                        sources,
+                        line_places(self, indices, dim),
+                        inner,
+                        reduce_number,
+                        include_self,
+                        op);
+    return;
+  }
   const Tensor touched =
       include_self ? Tensor()
                    : at::zeros(self.sizes(), self.options().dtype(at::kByte));
@@ -90,7 +173,7 @@ void scatter(const Tensor& self,
          sources::scatter_reduce,
          "scatter_reduce_lines",
          {{"DTYPE", dtype_of(self)},
-          {"REDUCE", is_sum ? 0 : static_cast<int>(reduce)},
+          {"REDUCE", reduce_number},
           {"INCLUDE_SELF", include_self},
           {"WG_SIZE", kWorkGroup}},
          range(count, kWorkGroup),

@@ -79,3 +79,38 @@ def test_unfold_and_trace(device):
     for size, step in ((3, 1), (2, 4), (11, 1)):
         check(lambda x: x.unfold(1, size, step), [x], device)  # noqa: B023
     check(torch.trace, [torch.randn(4, 7)], device)
+
+
+# Lines long enough for GPUs to sort what goes where, and runs over many chunks.
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("reduce", _REDUCTIONS)
+@pytest.mark.parametrize(
+    "size,length,places", [((7,), 65, 7), ((900,), 1000, 900), ((3, 5), 640, 2)]
+)
+def test_scatter_of_long_lines(device, reduce, include_self, size, length, places):
+    x = torch.rand(size) + 0.5
+    source = torch.rand(length, *size[1:]) + (0.5 if reduce == "prod" else 0)
+    if reduce == "prod":
+        source = 1 + (source - 1) / 16
+    index = torch.randint(places, source.shape)
+    index[length // 3 : length // 2] = 1
+    check(
+        lambda x, s: x.scatter_reduce(
+            0, index.to(x.device), s, reduce, include_self=include_self
+        ),
+        [x, source],
+        device,
+        multiple=16.0,
+    )
+
+
+def test_one_target(device):
+    x, source = torch.zeros(3), torch.arange(5000.0)
+    index = torch.full((5000,), 2)
+    for reduce in ("sum", "amax"):
+        result = x.to(device).scatter_reduce(
+            0, index.to(device), source.to(device), reduce
+        )
+        torch.testing.assert_close(
+            result.cpu(), x.scatter_reduce(0, index, source, reduce)
+        )
