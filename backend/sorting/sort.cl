@@ -20,33 +20,9 @@
 #define DESCENDING 0
 #endif
 
-#ifdef WIDE_KEY
-typedef ulong sort_key_t;
-#define SIGN_BIT (1UL << 63)
-#else
-typedef uint sort_key_t;
-#define SIGN_BIT (1U << 31)
-#endif
+#include "sort_key.clh"
 
 #ifdef DTYPE
-inline sort_key_t ascending_key(compute_t value) {
-#if defined(IS_FLOATING)
-#ifdef WIDE_KEY
-  const sort_key_t bits = as_ulong(value);
-#else
-  const sort_key_t bits = as_uint(value);
-#endif
-  if (isnan(value)) return ~(sort_key_t)0;
-  // 0 and -0 are equal.
-  if (value == 0) return SIGN_BIT;
-  return bits & SIGN_BIT ? ~bits : bits | SIGN_BIT;
-#elif defined(IS_SIGNED)
-  return (sort_key_t)value ^ SIGN_BIT;
-#else
-  return (sort_key_t)value;
-#endif
-}
-
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void sort_runs(
     CONST_TENSOR(storage_t, self),
     TENSOR(sort_key_t, keys),

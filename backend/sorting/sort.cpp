@@ -13,6 +13,9 @@
 #include <ATen/ops/sort_meta.h>
 #include <ATen/ops/sort_ops.h>
 
+#include <algorithm>
+#include <bit>
+
 namespace torch_opencl::ops {
 namespace {
 
@@ -32,6 +35,98 @@ Define kind_of(at::ScalarType type) {
 Tensor first_of(const Tensor& order, int64_t kept) {
   const Tensor first = order.narrow(1, 0, kept).to(at::kLong);
   return first.contiguous();  // copy: callers view it
+}
+
+int64_t divide_up(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+
+// On GPUs.
+Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
+  constexpr int64_t kGroup = 128;  // WG_SIZE of sort_groups.cl
+  const at::ScalarType type = rows.scalar_type();
+  const bool is_wide = c10::elementSize(type) == 8;
+  const int64_t items = is_wide ? 4 : 8;  // ITEMS
+  const int64_t tile = kGroup * items;
+  const at::TensorOptions options = rows.options();
+  const auto key_options = options.dtype(is_wide ? at::kLong : at::kInt);
+  const Define width_of_key(is_wide ? "WIDE_KEY" : "NARROW_KEY", 1);
+  const auto int_of = [](int64_t value) { return static_cast<int32_t>(value); };
+  const int64_t count = rows.size(0);
+  int64_t columns = rows.size(1);
+  // Candidates of each block are sorted again while few are kept.
+  const bool selects = kept * 4 <= tile;
+  Tensor keys;
+  Tensor order;
+  const auto sort_blocks = [&](bool from_keys) {
+    const int64_t span = std::min<int64_t>(
+        kGroup,
+        std::bit_ceil(static_cast<uint64_t>(divide_up(columns, items))));
+    const int64_t width = span * items;
+    const int64_t blocks = divide_up(columns, width);
+    const int64_t of_block = selects ? std::min(kept, width) : width;
+    const int64_t last = columns - (blocks - 1) * width;
+    const int64_t pitch = (blocks - 1) * of_block + std::min(of_block, last);
+    const Tensor sorted = at::empty({count, pitch}, key_options);
+    const Tensor places = at::empty({count, pitch}, options.dtype(at::kInt));
+    const auto launch_on = [&](const auto&... read) {
+      launch(rows,
+             sources::sort_groups,
+             "sort_blocks",
+             {{"DTYPE", dtype_of(rows)},
+              {"DESCENDING", descending},
+              {"FROM_KEYS", from_keys},
+              kind_of(type),
+              width_of_key},
+             range(blocks * kGroup, divide_up(count, kGroup / span), kGroup, 1),
+             read...,
+             arg(sorted),
+             arg(places),
+             int_of(count),
+             int_of(columns),
+             int_of(span),
+             int_of(of_block),
+             int_of(pitch));
+    };
+    if (from_keys) {
+      launch_on(arg_in(keys), arg_in(order));
+    } else {
+      launch_on(arg_in(rows));
+    }
+    keys = sorted;
+    order = places;
+    columns = pitch;
+    return blocks;
+  };
+  int64_t blocks = sort_blocks(false);
+  while (selects && blocks > 1) {
+    blocks = sort_blocks(true);
+  }
+  if (blocks == 1) {
+    return first_of(order, kept);
+  }
+  Tensor merged_keys = at::empty_like(keys);
+  Tensor merged_order = at::empty_like(order);
+  for (int64_t width = tile; width < columns; width *= 2) {
+    const int64_t pairs = divide_up(columns, 2 * width);
+    const int64_t tiles = divide_up(std::min({2 * width, kept, columns}), tile);
+    launch(rows,
+           sources::sort_groups,
+           "merge_blocks",
+           {width_of_key},
+           range(pairs * tiles * kGroup, count, kGroup, 1),
+           arg_in(keys),
+           arg_in(order),
+           arg(merged_keys),
+           arg(merged_order),
+           int_of(columns),
+           int_of(width),
+           int_of(tiles),
+           int_of(kept));
+    std::swap(keys, merged_keys);
+    std::swap(order, merged_order);
+  }
+  return first_of(order, kept);
 }
 
 }  // namespace
@@ -56,9 +151,11 @@ Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
   if (rows.numel() == 0 || kept == 0) {
     return at::empty({rows.size(0), kept}, options.dtype(at::kLong));
   }
-  const bool is_cpu = aten::device_of(rows).is_cpu();
+  if (!aten::device_of(rows).is_cpu()) {
+    return order_by_groups(rows, descending, kept);
+  }
   // A short list of the best so far passes over many elements at once.
-  const int64_t run = kept < kRun ? (is_cpu ? 512 : 64) : kRun;
+  const int64_t run = kept < kRun ? 512 : kRun;
   const at::ScalarType type = rows.scalar_type();
   const bool is_wide = c10::elementSize(type) == 8;
   const auto key_options = options.dtype(is_wide ? at::kLong : at::kInt);
@@ -87,7 +184,7 @@ Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
   Tensor merged_keys = at::empty_like(keys);
   Tensor merged_order = at::empty_like(order);
   // Longer chunks spend less on finding their inputs.
-  const int64_t longest_chunk = is_cpu ? 512 : 32;
+  const int64_t longest_chunk = 512;
   for (int64_t width = run; width < columns; width *= 2) {
     const int64_t outputs = std::min(2 * width, kept);
     const int64_t chunk = std::min(outputs, longest_chunk);

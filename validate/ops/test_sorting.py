@@ -34,6 +34,35 @@ def test_sort(device, dtype, descending):
         )
 
 
+# Around what work-items and groups sort, and pairs of these.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+@pytest.mark.parametrize(
+    "size", [4, 5, 8, 9, 511, 512, 513, 1024, 1025, 2047, 2049, 3073, 20011]
+)
+def test_sort_around_blocks(device, dtype, size):
+    for rows in (1, 3, 131):
+        if rows * size > 200_000:
+            continue
+        x = _values((rows, size), dtype)
+        _same(x.to(device).sort(stable=True), x.sort(stable=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("k", [1, 3, 127, 128, 129, 255, 256, 257, 600, 5000])
+def test_topk_around_blocks(device, dtype, k):
+    x = torch.randperm(2 * 9001).view(2, 9001).to(dtype)
+    _same(x.to(device).topk(k), x.topk(k))
+    _same(x.to(device).topk(k, largest=False), x.topk(k, largest=False))
+
+
+def test_a_long_row(device):
+    x = torch.randint(0, 1000, (1_000_003,))
+    values, places = x.to(device).sort(stable=True)
+    expected = x.sort(stable=True)
+    assert torch.equal(values.cpu(), expected.values)
+    assert torch.equal(places.cpu(), expected.indices)
+
+
 @pytest.mark.parametrize("layout", [transposed, strided])
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_sort_dimensions_and_layouts(device, dim, layout):
