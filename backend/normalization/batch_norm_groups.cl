@@ -52,7 +52,6 @@ typedef CONCAT(storage_, PARAM_DTYPE) param_t;
 // Mean, sum of squared deviations and count of an item's pixels, block by block (Chan,
 // Golub and LeVeque, Updating formulae, 1979).
 #define OWN_MOMENTS(mean, square, count)                                      \
-  compute_t mean = 0, square = 0, count = 0;                                  \
   BEGIN                                                                       \
   while (at < last) {                                                         \
     compute_t kept[ITEMS];                                                    \
@@ -98,6 +97,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chun
     CONST_TENSOR(storage_t, self)) {
   local compute_t shared[WG_SIZE];
   FIND_PIXELS
+  compute_t mean = 0, square = 0, count = 0;
   OWN_MOMENTS(mean, square, count)
   const compute_t all = max(last - first, (index_t)1);
   JOIN_MOMENTS(mean, square, count, all)
@@ -121,50 +121,44 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
   local compute_t shared[WG_SIZE];
   FIND_PIXELS
   const compute_t all = pixels;
-  compute_t center, inverse;
-  if (uses_running) {
-    center = is_channel ? PARAM_OR(running_mean, c * running_mean_stride, 0) : 0;
-    const compute_t variance =
-        is_channel ? PARAM_OR(running_var, c * running_var_stride, 1) : 1;
-    inverse = (compute_t)1 / sqrt(variance + epsilon);
-  } else {
-    compute_t variance;
-    if (chunks > 0) {
-      compute_t mean = 0, square = 0, count = 0;
-      for (int i = along; i < (is_channel ? chunks : 0); i += span) {
-        const size_t place = (size_t)i * channels + c;
-        const compute_t size = min(chunk, pixels - i * chunk);
-        const compute_t delta = POINTER(means)[place] - mean;
-        const compute_t share = size / (count + size);
-        mean += delta * share;
-        square += POINTER(squares)[place] + delta * delta * count * share;
-        count += size;
-      }
-      JOIN_MOMENTS(mean, square, count, all)
-      center = mean;
-      variance = square;
-    } else {
-      OWN_MOMENTS(mean, square, count)
-      JOIN_MOMENTS(mean, square, count, all)
-      center = mean;
-      variance = square;
+  compute_t mean = 0, square = 0, count = 0;
+  if (chunks > 0 && !uses_running) {
+    for (int i = along; i < (is_channel ? chunks : 0); i += span) {
+      const size_t place = (size_t)i * channels + c;
+      const compute_t size = min(chunk, pixels - i * chunk);
+      const compute_t delta = POINTER(means)[place] - mean;
+      const compute_t share = size / (count + size);
+      mean += delta * share;
+      square += POINTER(squares)[place] + delta * delta * count * share;
+      count += size;
     }
-    inverse = (compute_t)1 / sqrt(variance / all + epsilon);
-    if (along == 0 && get_group_id(1) == 0 && is_channel) {
-      POINTER(saved_mean)[c] = center;
-      POINTER(saved_inverse)[c] = inverse;
-      if (running_mean_memory) {
-        const size_t place = c * running_mean_stride;
-        STORE_PARAM(POINTER(running_mean), place,
-                    momentum * center + (1 - momentum) *
-                                            LOAD_PARAM(POINTER(running_mean), place));
-      }
-      if (running_var_memory) {
-        const size_t place = c * running_var_stride;
-        STORE_PARAM(POINTER(running_var), place,
-                    momentum * (variance / (all - 1)) +
-                        (1 - momentum) * LOAD_PARAM(POINTER(running_var), place));
-      }
+  } else if (!uses_running) {
+    OWN_MOMENTS(mean, square, count)
+  }
+  // Of running statistics, nothings: barriers are in no branch.
+  JOIN_MOMENTS(mean, square, count, all)
+  compute_t center = mean;
+  const compute_t variance = square;
+  compute_t inverse = (compute_t)1 / sqrt(variance / all + epsilon);
+  if (uses_running && is_channel) {
+    center = PARAM_OR(running_mean, c * running_mean_stride, 0);
+    inverse = (compute_t)1 /
+              sqrt(PARAM_OR(running_var, c * running_var_stride, 1) + epsilon);
+  }
+  if (!uses_running && along == 0 && get_group_id(1) == 0 && is_channel) {
+    POINTER(saved_mean)[c] = center;
+    POINTER(saved_inverse)[c] = inverse;
+    if (running_mean_memory) {
+      const size_t place = c * running_mean_stride;
+      STORE_PARAM(POINTER(running_mean), place,
+                  momentum * center + (1 - momentum) *
+                                          LOAD_PARAM(POINTER(running_mean), place));
+    }
+    if (running_var_memory) {
+      const size_t place = c * running_var_stride;
+      STORE_PARAM(POINTER(running_var), place,
+                  momentum * (variance / (all - 1)) +
+                      (1 - momentum) * LOAD_PARAM(POINTER(running_var), place));
     }
   }
   const compute_t scale = is_channel ? inverse * PARAM_OR(weight, c, 1) : 0;
@@ -186,7 +180,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
 
 // The sums of an item's grad_output and of its products with deviations, in blocks.
 #define OWN_SUMS(sum, product, center)                                        \
-  compute_t sum = 0, product = 0;                                             \
   {                                                                           \
     compute_t sum_lost = 0, product_lost = 0;                                 \
     BEGIN                                                                     \
@@ -204,9 +197,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
       KAHAN_ADD(sum, sum_lost, block_sum)                                     \
       KAHAN_ADD(product, product_lost, block_product)                         \
     }                                                                         \
-  }                                                                           \
-  ROW_SUM(sum, shared, span)                                                  \
-  ROW_SUM(product, shared, span)
+  }
 // Compensated: such sums cancel.
 #define KAHAN_ADD(sum, lost, value)                                           \
   {                                                                           \
@@ -223,7 +214,10 @@ void batch_norm_gradient_chunks(GEOMETRY, LAYOUT(self), LAYOUT(grad_output),
   local compute_t shared[WG_SIZE];
   FIND_PIXELS
   const compute_t center = is_channel ? POINTER(mean)[c] : 0;
+  compute_t sum = 0, product = 0;
   OWN_SUMS(sum, product, center)
+  ROW_SUM(sum, shared, span)
+  ROW_SUM(product, shared, span)
   if (along == 0 && is_channel) {
     const size_t place = (size_t)get_group_id(1) * channels + c;
     POINTER(sums)[place] = sum;
@@ -242,22 +236,17 @@ void batch_norm_gradient_apply(
   FIND_PIXELS
   const compute_t center = is_channel ? POINTER(mean)[c] : 0;
   const compute_t inverse = is_channel ? POINTER(inverse_deviation)[c] : 0;
-  compute_t all_sum, all_product;
+  compute_t all_sum = 0, all_product = 0;
   if (chunks > 0) {
-    compute_t sum = 0, product = 0;
     for (int i = along; i < (is_channel ? chunks : 0); i += span) {
-      sum += POINTER(sums)[(size_t)i * channels + c];
-      product += POINTER(products)[(size_t)i * channels + c];
+      all_sum += POINTER(sums)[(size_t)i * channels + c];
+      all_product += POINTER(products)[(size_t)i * channels + c];
     }
-    ROW_SUM(sum, shared, span)
-    ROW_SUM(product, shared, span)
-    all_sum = sum;
-    all_product = product;
   } else {
-    OWN_SUMS(sum, product, center)
-    all_sum = sum;
-    all_product = product;
+    OWN_SUMS(all_sum, all_product, center)
   }
+  ROW_SUM(all_sum, shared, span)
+  ROW_SUM(all_product, shared, span)
   if (along == 0 && get_group_id(1) == 0 && is_channel) {
     if (grad_weight_memory)
       STORE_PARAM(POINTER(grad_weight), c, all_product * inverse);
