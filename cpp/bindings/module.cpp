@@ -16,6 +16,7 @@
 #include "../runtime/host_wait.h"
 #include "../runtime/profiler.h"
 #include "../runtime/program_cache.h"
+#include "compiled_kernels.h"
 #include "cuda_names.h"
 #include "memory_history.h"
 #include "user_kernels.h"
@@ -347,4 +348,5 @@ PYBIND11_MODULE(_C, m) {
   torch_opencl::bind_user_kernels(m);
   torch_opencl::bind_cuda_names(m);
   torch_opencl::bind_memory_history(m);
+  torch_opencl::bind_compiled_kernels(m);
 }

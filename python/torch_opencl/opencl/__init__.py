@@ -8,7 +8,7 @@ is then False.
 
 from __future__ import annotations
 
-from .. import _C
+from .. import _C, inductor
 from . import _utils, amp, memory, profiler, random, streams  # noqa: F401
 from ._lazy import (  # noqa: F401  (torch calls the private ones)
     _is_in_bad_fork,
@@ -153,11 +153,13 @@ __all__ = [
 
 def __getattr__(name: str):
     """The names that ``torch.cuda`` has as variables which change at the first
-    use of a device."""
+    use of a device, and what Inductor asks for at its own."""
     if name == "_initialized":
         return is_initialized()
     if name == "default_generators":
         return random.default_generators()
+    if name == "Scheduling":
+        return inductor.register()
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 

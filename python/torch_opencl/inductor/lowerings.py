@@ -1,0 +1,103 @@
+"""Ops that Inductor would make of float atomics. The device has none, so that the same
+input gives the same bits: they stay the device's own kernels. Other devices keep
+torch's lowerings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch._inductor import inductor_prims, ir, lowering
+from torch._inductor.lowering import clone, lowerings, view
+
+aten = torch.ops.aten
+
+
+def _is_ours(x) -> bool:
+    return isinstance(x, ir.TensorBox) and x.get_device().type == "opencl"
+
+
+def _accumulated(x, indices, values):
+    """index_put_ with accumulate, by the device's kernel."""
+    is_number = len(x.get_size()) == 0
+    if is_number:
+        x = view(x, [1])
+    x = lowering.index_put_fallback(x, indices, values, True)
+    return view(x, []) if is_number else x
+
+
+def _index_put(lowered: Callable, in_place: bool) -> Callable:
+    def index_put(x, indices, values, accumulate=False, *rest):
+        if not accumulate or not _is_ours(x):
+            return lowered(x, indices, values, accumulate, *rest)
+        return _accumulated(x if in_place else clone(x), indices, values)
+
+    return index_put
+
+
+def _masked_index_put(lowered: Callable) -> Callable:
+    def masked_index_put(x, mask, indices, values):
+        if not _is_ours(x):
+            return lowered(x, mask, indices, values)
+        masked = lowering.where(mask, values, 0)
+        # Indices of what is masked may be anything.
+        sizes = x.get_size()
+        kept = [
+            index and lowering.clamp(index, -size, size - 1)
+            for index, size in zip(indices, sizes, strict=False)
+        ]
+        return _accumulated(clone(x), kept, masked)
+
+    return masked_index_put
+
+
+def _scatter_reduce(lowered: Callable, in_place: bool, is_add: bool) -> Callable:
+    def scatter_reduce(x, dim, index, src, reduce=None, **options):
+        if is_add:
+            reduce = "sum"
+        if reduce is None or not _is_ours(x):
+            if not is_add and reduce is not None:
+                options["reduce"] = reduce
+            return lowered(x, dim, index, src, **options)
+        if not isinstance(src, ir.TensorBox):
+            src = lowering.full_like(x, src)
+        x = x if in_place else clone(x)
+        ir.ScatterFallback(
+            aten.scatter_reduce_.two,
+            x,
+            dim,
+            index,
+            src,
+            reduce={"add": "sum", "multiply": "prod"}.get(reduce, reduce),
+            include_self=options.get("include_self", True),
+        )
+        return x
+
+    return scatter_reduce
+
+
+def install() -> None:
+    """Puts ours before torch's."""
+    for op, in_place in (
+        (aten.index_put.default, False),
+        (aten.index_put_.default, True),
+        (aten._unsafe_index_put.default, False),
+        (inductor_prims._unsafe_index_put_, True),
+    ):
+        if op in lowerings:
+            lowerings[op] = _index_put(lowerings[op], in_place)
+    op = aten._unsafe_masked_index_put_accumulate.default
+    if op in lowerings:
+        lowerings[op] = _masked_index_put(lowerings[op])
+    for packet, in_place, is_add in (
+        (aten.scatter_add, False, True),
+        (aten.scatter_add_, True, True),
+        (aten.scatter_reduce, False, False),
+        (aten.scatter_reduce_, True, False),
+        (aten.scatter, False, False),
+        (aten.scatter_, True, False),
+    ):
+        for name in packet.overloads():
+            op = getattr(packet, name)
+            if op in lowerings:
+                lowerings[op] = _scatter_reduce(lowerings[op], in_place, is_add)

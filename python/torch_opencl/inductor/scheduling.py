@@ -1,0 +1,103 @@
+"""Which nodes share a kernel, and in which form the kernel is written."""
+
+from __future__ import annotations
+
+import logging
+
+import sympy
+import torch
+from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.utils import get_kernel_metadata
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from ..opencl.devices import get_device_properties
+from .runtime import kernel_source
+from .text import OpenCLKernel
+from .types import NotGenerated
+from .work import GROUP, Form
+
+log = logging.getLogger(__name__)
+
+
+class Scheduling(SIMDScheduling):
+    """Inductor's scheduling for the device."""
+
+    kernel_type = OpenCLKernel
+
+    @classmethod
+    def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
+        return OrderedSet([BackendFeature.REDUCE_TO_SINGLE_ELEMENT])
+
+    def create_kernel_choices(self, kernel_features, kernel_args, kernel_kwargs):
+        """Tries the forms that may fit, and takes the one of fewest scattered
+        accesses."""
+        device = V.graph.get_current_device_or_throw()
+        is_gpu = get_device_properties(device).device_class == "gpu"
+        forms = list(_gpu_forms(kernel_features) if is_gpu else _CPU_FORMS)
+        if not kernel_features.is_reduction() and not is_gpu:
+            forms.remove(Form("r"))
+        best, best_cost = None, None
+        if len(forms) == 1:
+            best = forms[0]
+        for form in forms if best is None else ():
+            try:
+                kernel = self.kernel_type(*kernel_args, form=form, **kernel_kwargs)
+                self.codegen_node_schedule_with_kernel(
+                    kernel_features.node_schedule, kernel
+                )
+                with V.set_kernel_handler(kernel):
+                    kernel.codegen_kernel()
+            except NotGenerated as error:
+                log.debug("no kernel of form %s: %s", form, error)
+                if form == Form():
+                    raise
+                continue
+            cost = _cost(form, kernel)
+            if best_cost is None or cost < best_cost:
+                best, best_cost = form, cost
+        return [self.kernel_type(*kernel_args, form=best, **kernel_kwargs)]
+
+    def define_kernel(self, src_code, node_schedule, kernel) -> str:
+        wrapper = V.graph.wrapper_code
+        key = (src_code, kernel.call_kinds)
+        if key in wrapper.src_to_kernel:
+            return wrapper.src_to_kernel[key]
+        name = f"opencl_fused_{wrapper.next_kernel_suffix()}"
+        wrapper.src_to_kernel[key] = name
+        source = kernel_source(kernel, src_code.replace("KERNEL_NAME", name))
+        origins, details = get_kernel_metadata(node_schedule, wrapper)
+        size = GROUP if kernel.form.is_gpu else 1
+        device = V.graph.get_current_device_or_throw()
+        text = (
+            f"compiled_kernel({name!r}, r'''\n{source}''', {kernel.call_kinds!r}, "
+            f"{size}, {kernel.reports}, {device.index})"
+        )
+        wrapper.define_kernel(name, text, f"{origins}\n{details}", gpu=False)
+        return name
+
+    def codegen_sync(self) -> None:
+        V.graph.wrapper_code.writeline("torch.opencl.synchronize()")
+
+
+_CPU_FORMS = (Form("r"), Form("x"), Form())
+
+
+def _gpu_forms(features):
+    if not features.is_reduction():
+        yield Form(is_gpu=True)
+        return
+    reduced = features.reduction_numel
+    short = isinstance(reduced, sympy.Integer) and int(reduced) <= 32
+    kept = features.numel
+    many = isinstance(kept, sympy.Integer) and int(kept) >= 16384
+    yield Form(is_gpu=True, by_group=not (short or many))
+
+
+def _cost(form: Form, kernel: OpenCLKernel) -> int:
+    """Roughly what an element takes."""
+    if not form.lanes:
+        return 8
+    accesses = kernel.runs + kernel.gathers
+    return (kernel.runs + 16 * kernel.gathers) // max(accesses, 1)

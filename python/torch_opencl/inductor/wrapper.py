@@ -1,0 +1,29 @@
+"""The Python module that Inductor writes around the kernels."""
+
+from __future__ import annotations
+
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+
+class OpenCLWrapper(PythonWrapperCodegen):
+    """Allocates on the device of each buffer, whatever the current one is."""
+
+    @staticmethod
+    def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
+        if is_subgraph:
+            return PythonWrapperCodegen.create(
+                is_subgraph, subgraph_name, parent_wrapper, partition_signatures
+            )
+        return OpenCLWrapper()
+
+    def write_header(self) -> None:
+        super().write_header()
+        self.imports.writeline(
+            "from torch_opencl.inductor.runtime import compiled_kernel, split_work"
+        )
+
+    def make_allocation(self, name, device, dtype, shape, stride, *args, **kwargs):
+        line = super().make_allocation(
+            name, device, dtype, shape, stride, *args, **kwargs
+        )
+        return line.replace("device='opencl'", f"device='{device}'")
