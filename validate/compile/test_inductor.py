@@ -82,7 +82,7 @@ _CASES = {
     "pad": (lambda x: F.pad(x, (1, 2, 3, 1)) * 2, lambda: (randn(2, 3, 8, 19),)),
     "var_mean": (
         lambda x: (*torch.var_mean(x, 1), *torch.var_mean(x, 0)),
-        lambda: (randn(30, 500) + 100,),
+        lambda: (randn(30, 500) + 3,),
     ),
     "batch_norm": (
         lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
@@ -305,3 +305,40 @@ def test_optimizer(device):
             step()
         updated.append([p.detach().cpu() for p in mine])
     torch.testing.assert_close(updated[1], updated[0])
+
+
+@pytest.mark.parametrize("length", [7, 64])
+def test_exp_of_all_sizes(device, length):
+    x = torch.linspace(-110, 95, 3 * length).view(3, length)
+    x[0, :5] = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, -0.0])
+    result = torch.compile(torch.exp)(x.to(device)).cpu()
+    torch.testing.assert_close(
+        result, x.double().exp().float(), rtol=3e-7, atol=1e-37, equal_nan=True
+    )
+
+
+def test_custom_op_with_a_gradient(device):
+    """As in docs/custom-kernels.md."""
+    from torch_opencl import ElementwiseKernel
+
+    forward = ElementwiseKernel("T x", "T z", "z = x * x")
+    backward = ElementwiseKernel("T g, T x", "T gx", "gx = 2 * g * x")
+    name = f"validate::square{device.index}"
+
+    @torch.library.custom_op(name, mutates_args=(), device_types="opencl")
+    def square(x: torch.Tensor) -> torch.Tensor:
+        return forward(x)
+
+    @torch.library.custom_op(f"{name}_backward", mutates_args=(), device_types="opencl")
+    def square_backward(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return backward(g, x)
+
+    square.register_fake(torch.empty_like)
+    square_backward.register_fake(lambda g, x: torch.empty_like(x))
+    square.register_autograd(
+        lambda ctx, g: square_backward(g, *ctx.saved_tensors),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    )
+    x = torch.randn(5, 7, device=device, requires_grad=True)
+    torch.compile(lambda x: (square(x) + 1).sum(), fullgraph=True)(x).backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())

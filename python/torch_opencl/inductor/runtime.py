@@ -26,7 +26,7 @@ def kernel_source(kernel, text: str) -> str:
     lines += [f"#define COMPUTE_IS_{flag} 0" for flag in ("INTEGRAL", "BOOL")]
     lines.append(f"#define COMPUTE_IS_DOUBLE {int(is_double)}")
     if kernel.form.lanes:
-        lines.append(f"#define LANES {LANES}")
+        lines += [f"#define LANES {LANES}", "#define OWN_EXP"]
     if kernel.math_dtype is not None:
         lines.append("#define USES_MATH")
     if kernel.uses_philox:

@@ -6,6 +6,7 @@ import logging
 
 import sympy
 import torch
+from torch._inductor import metrics
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.codegen.simd import SIMDScheduling
 from torch._inductor.utils import get_kernel_metadata
@@ -39,6 +40,7 @@ class Scheduling(SIMDScheduling):
         if not kernel_features.is_reduction() and not is_gpu:
             forms.remove(Form("r"))
         best, best_cost = None, None
+        count = metrics.generated_kernel_count
         if len(forms) == 1:
             best = forms[0]
         for form in forms if best is None else ():
@@ -57,6 +59,7 @@ class Scheduling(SIMDScheduling):
             cost = _cost(form, kernel)
             if best_cost is None or cost < best_cost:
                 best, best_cost = form, cost
+        metrics.generated_kernel_count = count  # of those that are launched
         return [self.kernel_type(*kernel_args, form=best, **kernel_kwargs)]
 
     def define_kernel(self, src_code, node_schedule, kernel) -> str:
