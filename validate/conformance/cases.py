@@ -37,7 +37,10 @@ OP_QUESTIONS = {
     "in_place": judge.in_place,
     "noncontiguous": judge.noncontiguous,
     "errors": judge.errors,
+    "compiled": judge.compiled,
 }
+# Seconds a sample: of these only what is asked for.
+_SLOW_QUESTIONS = ("compiled",)
 _MODULE_QUESTIONS = {"train": modules.train, "eval": modules.evaluate}
 
 
@@ -67,7 +70,7 @@ def select(
     databases: list[str], names: list[str], questions: list[str], dtypes: list[str]
 ) -> list[Case]:
     """Cases of which the database, the name (a pattern), question and dtype are
-    asked for; an empty list asks for all."""
+    asked for; an empty list asks for all, but not for slow questions."""
     everything = {"op": _op_cases, "module": _module_cases, "optim": _optim_cases}
     return [
         case
@@ -75,6 +78,7 @@ def select(
         for case in everything[database]()
         if not names or any(fnmatchcase(case.name, pattern) for pattern in names)
         if not questions or case.question in questions
+        if questions or case.question not in _SLOW_QUESTIONS
         if not dtypes or case.dtype in dtypes
     ]
 

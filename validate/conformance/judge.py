@@ -95,6 +95,25 @@ def forward(op, device, samples, seed) -> None:
     _for_each(samples, lambda sample: _check(op, op, sample, device, seed, True))
 
 
+def compiled(op, device, samples, seed) -> None:
+    """Inductor's kernels, called as the op is."""
+
+    def check(sample):
+        torch._dynamo.reset()
+
+        @torch.compile(fullgraph=True)
+        def function(*args, **kwargs):
+            return op.op(*args, **kwargs)
+
+        expected, arbitrary = _on_cpu(op, op.op, sample)
+        on_device = opinfo.to_device(sample, device)
+        result = opinfo.call(function, on_device)
+        if not arbitrary:
+            _assert_result(op, result, expected, sample)
+
+    _for_each(samples, check)
+
+
 def noncontiguous(op, device, samples, seed) -> None:
     """The value, for inputs with gaps between their elements."""
 
