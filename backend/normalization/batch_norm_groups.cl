@@ -49,31 +49,23 @@ typedef CONCAT(storage_, PARAM_DTYPE) param_t;
 #define PLACE(name) \
   (c * name##_channel + run * name##_run + rest * name##_pixel)
 
-// Mean, sum of squared deviations and count of an item's pixels, block by block (Chan,
-// Golub and LeVeque, Updating formulae, 1979).
+// Mean, sum of squared deviations and count of an item's pixels: those of a block are
+// taken from the mean so far, which starts as the first one.
 #define OWN_MOMENTS(mean, square, count)                                      \
   BEGIN                                                                       \
+  if (at < last) mean = LOAD(POINTER(self), PLACE(self));                     \
   while (at < last) {                                                         \
-    compute_t kept[ITEMS];                                                    \
-    compute_t block_mean = 0, block_square = 0, block_count = 0;              \
-    _Pragma("unroll") for (int k = 0; k < ITEMS; ++k) {                       \
-      if (at < last) {                                                        \
-        kept[k] = LOAD(POINTER(self), PLACE(self));                           \
-        block_mean += kept[k];                                                \
-        block_count += 1;                                                     \
-      }                                                                       \
+    compute_t block_sum = 0, block_square = 0;                                \
+    for (int k = 0; k < ITEMS && at < last; ++k) {                            \
+      const compute_t d = LOAD(POINTER(self), PLACE(self)) - mean;            \
+      block_sum += d;                                                         \
+      block_square += d * d;                                                  \
+      count += 1;                                                             \
       NEXT                                                                    \
     }                                                                         \
-    block_mean /= block_count;                                                \
-    _Pragma("unroll") for (int k = 0; k < ITEMS; ++k) {                       \
-      const compute_t d = kept[k] - block_mean;                               \
-      if (k < block_count) block_square += d * d;                             \
-    }                                                                         \
-    const compute_t delta = block_mean - mean;                                \
-    const compute_t share = block_count / (count + block_count);              \
-    mean += delta * share;                                                    \
-    square += block_square + delta * delta * count * share;                   \
-    count += block_count;                                                     \
+    const compute_t change = block_sum / count;                               \
+    mean += change;                                                           \
+    square += block_square - block_sum * change;                              \
   }
 // Joins the items' moments of a channel, of `all` pixels. What the mean is wrong by,
 // the sum of the deviations from it says.
