@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 import sympy
@@ -46,9 +47,10 @@ class Scheduling(SIMDScheduling):
         for form in forms if best is None else ():
             try:
                 kernel = self.kernel_type(*kernel_args, form=form, **kernel_kwargs)
-                self.codegen_node_schedule_with_kernel(
-                    kernel_features.node_schedule, kernel
-                )
+                with _quiet(form != Form()):
+                    self.codegen_node_schedule_with_kernel(
+                        kernel_features.node_schedule, kernel
+                    )
                 with V.set_kernel_handler(kernel):
                     kernel.codegen_kernel()
             except NotGenerated as error:
@@ -82,6 +84,18 @@ class Scheduling(SIMDScheduling):
 
     def codegen_sync(self) -> None:
         V.graph.wrapper_code.writeline("torch.opencl.synchronize()")
+
+
+@contextlib.contextmanager
+def _quiet(is_trial: bool):
+    """A form that does not fit is no error, which torch's scheduler would log."""
+    logger = logging.getLogger("torch._inductor.scheduler")
+    before = logger.disabled
+    logger.disabled = before or is_trial
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 _CPU_FORMS = (Form("r"), Form("x"), Form())
