@@ -42,7 +42,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void product_few(CONST_TENSOR(operand_t, few), CONST_TENSOR(operand_t, matrix),
                  TENSOR(out_t, out), CONST_TENSOR(storage_t, self), const int rows,
                  const int columns, const int depth, const int batches,
-                 const int depth_of_part, const index_t few_row_stride,
+                 const int depth_of_part, const int last_load,
+                 const index_t few_row_stride,
                  const index_t few_depth_stride, const index_t few_batch_stride,
                  const index_t line_stride, const index_t depth_stride,
                  const index_t matrix_batch_stride, OUT_PARAMETERS) {
@@ -99,7 +100,7 @@ void product_few(CONST_TENSOR(operand_t, few), CONST_TENSOR(operand_t, matrix),
   }
 #else
   const int first = (get_group_id(0) * LANES + lane) * WIDTH;
-  b += min(first, columns - WIDTH) * line_stride;
+  b += min(first, last_load) * line_stride;  // panels have lines past `columns`
   load_t sums[FEW];
 #pragma unroll
   for (int f = 0; f < FEW; ++f) sums[f] = 0;

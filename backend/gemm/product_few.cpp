@@ -82,6 +82,7 @@ void multiply_few(const at::TensorBase& on, ProductLaunch l) {
          static_cast<int32_t>(p.depth),
          static_cast<int32_t>(p.batch),
          static_cast<int32_t>(choice.depth_of_part),
+         static_cast<int32_t>(l.right.lines - width),
          stride(l.left.line.stride),
          stride(l.left.depth_stride),
          stride(l.left.batch_stride),
