@@ -33,6 +33,8 @@ import pytest
 
 _KERNEL_TESTS = Path(__file__).parent / "ops"
 _SHARE_OF_KERNEL_TESTS = 12
+# PoCL compiles kernels with barriers for seconds to a minute each.
+_SHARE_WITH_BARRIERS_ON_POCL = 48
 _SHARE_IN_GUARD_MODE = 40
 _LEAST_CASES = 2
 _TIMEOUT_SECONDS = 180
@@ -135,9 +137,11 @@ def _kept(item: pytest.Item, cases: int) -> int:
     """How many of the cases of a test on a device a run takes."""
     if sampled := item.get_closest_marker("sampled"):
         return math.ceil(cases / sampled.args[0])
-    if item.get_closest_marker("gpu_class"):
-        return max(math.ceil(cases / _SHARE_OF_KERNEL_TESTS), _LEAST_CASES)
-    return cases
+    if not item.get_closest_marker("gpu_class"):
+        return cases
+    if item.config.getoption("gpu_class") and "-Portable" in item.nodeid:
+        return math.ceil(cases / _SHARE_WITH_BARRIERS_ON_POCL)
+    return max(math.ceil(cases / _SHARE_OF_KERNEL_TESTS), _LEAST_CASES)
 
 
 def _left_out_of_guard_mode(items: list[pytest.Item]) -> set[pytest.Item]:
