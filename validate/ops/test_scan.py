@@ -175,7 +175,8 @@ def test_products_of_parts_out_of_range(device):
     x[2000:2002] = 1e25
     x[3000:3002] = 1e-20
     result = x.to(device).cumprod(0).cpu()
-    torch.testing.assert_close(result, x.cumprod(0))
+    # 1e-40 is subnormal: float32 holds five digits of it.
+    torch.testing.assert_close(result, x.cumprod(0), rtol=2e-5, atol=0)
 
 
 @pytest.mark.parametrize("scan", [torch.cumsum, torch.cumprod])

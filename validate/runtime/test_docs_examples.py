@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,10 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 # Of fragments, which show a form and do not run: a table's line, C++ beside it.
 FRAGMENTS = {"docs/adding-an-op.md"}
+# `make test-libraries` runs them, where the libraries are.
+LIBRARIES = "docs/libraries/"
+# "cuda" stays redirected in a process that asked for it.
+OWN_PROCESS = {"docs/cuda-programs.md"}
 
 
 def blocks(page: Path) -> list[str]:
@@ -19,15 +25,23 @@ def blocks(page: Path) -> list[str]:
     return [block for block in found if not block.startswith(">>>")]
 
 
+def is_run(name: str) -> bool:
+    return name not in FRAGMENTS and not name.startswith(LIBRARIES)
+
+
 PAGES = [
     str(page.relative_to(ROOT))
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-    if blocks(page) and str(page.relative_to(ROOT)) not in FRAGMENTS
+    if blocks(page) and is_run(str(page.relative_to(ROOT)))
 ]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_examples(device, page):
+    if page in OWN_PROCESS:
+        program = "\n".join(blocks(ROOT / page))
+        subprocess.run([sys.executable, "-c", program], check=True)
+        return
     names: dict[str, object] = {}
     with torch.opencl.device(device):
         for block in blocks(ROOT / page):
