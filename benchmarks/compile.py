@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 
+import measure
 import torch
 import torch.nn.functional as F
 from torch._inductor import metrics
@@ -51,8 +52,8 @@ def _milliseconds(function, arguments, synchronize) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def measure(function, shapes, device: torch.device, repeats: int) -> str:
-    """A row of the table for one chain."""
+def times_of(function, shapes, device: torch.device, repeats: int) -> dict:
+    """Of one chain: milliseconds, kernels of a compiled call, seconds to compile."""
     arguments = [torch.randn(shape, device=device) for shape in shapes]
     synchronize = torch.opencl.synchronize if device.type == "opencl" else lambda: None
     metrics.reset()
@@ -68,21 +69,34 @@ def measure(function, shapes, device: torch.device, repeats: int) -> str:
             for _ in range(repeats)
         ]
     eager, ours = map(min, zip(*times, strict=True))
-    return (
-        f"{eager:9.2f} {ours:9.2f} {eager / ours:6.2f} "
-        f"{metrics.generated_kernel_count:8d} {seconds:8.1f}"
-    )
+    return {
+        "eager_ms": eager,
+        "compiled_ms": ours,
+        "ratio": eager / ours,
+        "kernels": metrics.generated_kernel_count,
+        "compile_s": seconds,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", type=torch.device, default="opencl:0")
     parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--quick", action="store_true", help="two repeats")
+    parser.add_argument("--json", help="file for the numbers")
     options = parser.parse_args()
+    repeats = 2 if options.quick else options.repeats
+    record = {}
     print(f"{options.device}, ms: {'':14s} eager  compiled  ratio  kernels  compile s")
     for name, (function, shapes) in CHAINS.items():
-        row = measure(function, shapes, options.device, options.repeats)
-        print(f"{name:26s} {row}", flush=True)
+        row = record[name] = times_of(function, shapes, options.device, repeats)
+        print(
+            f"{name:26s} {row['eager_ms']:9.2f} {row['compiled_ms']:9.2f} "
+            f"{row['ratio']:6.2f} {row['kernels']:8d} {row['compile_s']:8.1f}",
+            flush=True,
+        )
+    if options.json:
+        measure.write_json(options.json, record)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 COMMANDS = {
     "cold_start": "--model alexnet --devices {device}",
+    "compile": "--device {device}",
     "depthwise": "--batch 1 --shape 32 28 1 --shape 96 28 2 --devices {device} cpu",
     "local_conv": "--devices {device} cpu",
     "networks": "--models mobilenet_v2 --memory-format both --devices {device} cpu",

@@ -8,10 +8,9 @@ _READ_ELSEWHERE_ONLY = {
     "set_rng_ctx": "torch calls it for the device type hpu only",
     "unset_rng_ctx": "torch calls it for the device type hpu only",
     "sparse": "legacy classes such as torch.cuda.sparse.FloatTensor",
-    "Scheduling": "torch.compile's Inductor has no OpenCL code generator",
-    "PythonWrapperCodegen": "torch.compile's Inductor has no OpenCL code generator",
-    "CppWrapperCodegen": "torch.compile's Inductor has no OpenCL code generator",
-    "WrapperFxCodegen": "torch.compile's Inductor has no OpenCL code generator",
+    "PythonWrapperCodegen": "asking for Scheduling registers it",
+    "CppWrapperCodegen": "asking for Scheduling registers it",
+    "WrapperFxCodegen": "asking for Scheduling registers it",
 }
 
 _GRAPHS = "OpenCL records no graphs: command buffers are an extension"
