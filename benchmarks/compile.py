@@ -55,7 +55,11 @@ def _milliseconds(function, arguments, synchronize) -> float:
 def times_of(function, shapes, device: torch.device, repeats: int) -> dict:
     """Of one chain: milliseconds, kernels of a compiled call, seconds to compile."""
     arguments = [torch.randn(shape, device=device) for shape in shapes]
-    synchronize = torch.opencl.synchronize if device.type == "opencl" else lambda: None
+
+    def synchronize() -> None:
+        if device.type == "opencl":
+            torch.opencl.synchronize(device)
+
     metrics.reset()
     compiled = torch.compile(function, fullgraph=True)
     with torch.no_grad():
