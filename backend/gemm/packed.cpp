@@ -227,66 +227,57 @@ void multiply(const at::TensorBase& on,
   const int64_t height = left_width(on, product.rows);
   const int64_t row_tiles = ceil_div(product.rows, height);
   const int64_t column_tiles = ceil_div(product.columns, width);
-  const auto run = [&](const char* name,
-                       std::initializer_list<Define> defines,
-                       const NDRange& work,
-                       auto... last) {
-    launch(on,
-           sources::gemm,
-           name,
-           defines,
-           work,
-           arg_in(left),
-           arg_in(right),
-           output.view,
-           addend.view,
-           static_cast<int32_t>(product.rows),
-           static_cast<int32_t>(product.columns),
-           static_cast<int32_t>(product.depth),
-           stride(output.row_stride),
-           static_cast<int32_t>(output.column.size),
-           stride(output.column.outer_stride),
-           stride(output.column.stride),
-           stride(output.batch_stride),
-           stride(addend.row_stride),
-           stride(addend.column_stride),
-           stride(addend.batch_stride),
-           scalar_argument(addend.alpha, compute),
-           scalar_argument(addend.beta, compute),
-           stride(product.in_place_stride),
-           stride(product.in_place_batch_stride),
-           last...);
-  };
   const bool shares_panels =
       in_place != InPlace::kNeither && product.shares_panels;
   const int64_t tiles = row_tiles * column_tiles;
   const int64_t of_block = tiles_of_block(on);
   const int64_t at_once = tiles_at_once(
       on, tiles, product.batch, height * width * product.depth, of_block);
-  run("gemm_cpu",
-      {{"DTYPE", dtype_of(on)},
-       {"LANES", 16},
-       {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
-        : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
-                                     : "PANELS",
-        1},
-       {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
-       {"STREAM",
-        is_streamed(aten::device_of(on),
-                    on.scalar_type(),
-                    product.batch * product.rows * product.columns)},
-       {"ROWS", height},
-       {"ROWS_AT_ONCE", rows_at_once(on, height)},
-       {"COLUMNS", width},
-       {"TILES_OF_BLOCK", of_block},
-       {"SUM_BLOCK", product.sum_block},
-       {"IS_LARGE", is_large}},
-      range(ceil_div(tiles, at_once), product.batch, 1, 1),
-      static_cast<int32_t>(at_once),
-      static_cast<int32_t>(of_block > 1 ||
-                                   (in_place == InPlace::kLeft && shares_panels)
-                               ? std::min(row_tiles, kRowTilesOfStrip)
-                               : row_tiles));
+  launch(on,
+         sources::gemm,
+         "gemm_cpu",
+         {{"DTYPE", dtype_of(on)},
+          {"LANES", 16},
+          {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
+           : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
+                                        : "PANELS",
+           1},
+          {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
+          {"STREAM",
+           is_streamed(aten::device_of(on),
+                       on.scalar_type(),
+                       product.batch * product.rows * product.columns)},
+          {"ROWS", height},
+          {"ROWS_AT_ONCE", rows_at_once(on, height)},
+          {"COLUMNS", width},
+          {"TILES_OF_BLOCK", of_block},
+          {"SUM_BLOCK", product.sum_block},
+          {"IS_LARGE", is_large}},
+         range(ceil_div(tiles, at_once), product.batch, 1, 1),
+         arg_in(left),
+         arg_in(right),
+         output.view,
+         addend.view,
+         static_cast<int32_t>(product.rows),
+         static_cast<int32_t>(product.columns),
+         static_cast<int32_t>(product.depth),
+         stride(output.row_stride),
+         static_cast<int32_t>(output.column.size),
+         stride(output.column.outer_stride),
+         stride(output.column.stride),
+         stride(output.batch_stride),
+         stride(addend.row_stride),
+         stride(addend.column_stride),
+         stride(addend.batch_stride),
+         scalar_argument(addend.alpha, compute),
+         scalar_argument(addend.beta, compute),
+         stride(product.in_place_stride),
+         stride(product.in_place_batch_stride),
+         static_cast<int32_t>(at_once),
+         static_cast<int32_t>(
+             of_block > 1 || (in_place == InPlace::kLeft && shares_panels)
+                 ? std::min(row_tiles, kRowTilesOfStrip)
+                 : row_tiles));
 }
 
 }  // namespace torch_opencl::ops

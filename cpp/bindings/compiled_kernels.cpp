@@ -22,7 +22,6 @@ namespace torch_opencl {
 namespace {
 
 using torch::wrap_pybind_function;
-using torch::wrap_pybind_function_no_gil;
 
 // Lives as long as the module of Python that Inductor wrote. `kinds` has a
 // letter for each argument: w and r are tensors that the kernel writes or only
@@ -54,8 +53,6 @@ class CompiledKernel {
     }
     return *found;
   }
-
-  void compile(int device_index) { kernel(device_index); }
 
   // The arguments, then the number of work-groups.
   void call(const py::args& arguments) {
@@ -195,7 +192,6 @@ void bind_compiled_kernels(py::module_& m) {
                     std::string,
                     size_t,
                     bool>())
-      .def("compile", wrap_pybind_function_no_gil(&CompiledKernel::compile))
       .def("__call__", wrap_pybind_function(&CompiledKernel::call));
   m.def("_kernel_text", wrap_pybind_function(&kernel_text));
 }

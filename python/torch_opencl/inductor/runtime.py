@@ -57,7 +57,7 @@ def _library(head: str) -> str:
 
 
 def compiled_kernel(
-    name: str, source: str, kinds: str, local_size: int, reports: bool, device: int
+    name: str, source: str, kinds: str, local_size: int, reports: bool
 ) -> _C._CompiledKernel:
     """A kernel that is called with its arguments and the number of work-groups.
 
@@ -67,7 +67,6 @@ def compiled_kernel(
         kinds: a letter an argument (cpp/bindings/compiled_kernels.cpp).
         local_size: work-items of a work-group.
         reports: whether it has the parameters for reports of bad indices.
-        device: that it is generated for.
     """
     head, _, text = source.partition("\n//\n")
     program = f'{_library(head)}\n#line 1 "{name}.cl"\n{text}'

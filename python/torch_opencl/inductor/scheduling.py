@@ -74,10 +74,9 @@ class Scheduling(SIMDScheduling):
         source = kernel_source(kernel, src_code.replace("KERNEL_NAME", name))
         origins, details = get_kernel_metadata(node_schedule, wrapper)
         size = GROUP if kernel.form.is_gpu else 1
-        device = V.graph.get_current_device_or_throw()
         text = (
             f"compiled_kernel({name!r}, r'''\n{source}''', {kernel.call_kinds!r}, "
-            f"{size}, {kernel.reports}, {device.index})"
+            f"{size}, {kernel.reports})"
         )
         wrapper.define_kernel(name, text, f"{origins}\n{details}", gpu=False)
         return name
