@@ -157,7 +157,7 @@ void run(const ImageProduct& c) {
                    c.images,
                    c.image.stride(0),
                    c.channels * c.image.stride(1)};
-  // By channels, or by pixels of an image that are read as they lie.
+  // By channels, or by pixels of an unpacked image.
   const bool is_right_wide =
       is_channels_last
           ? right.outer_stride == 1 && right.grid.is_of_fours() &&

@@ -7,8 +7,8 @@
 // SUM_BLOCK products they are added to a total, which keeps the error of long sums
 // (weight gradients) small.
 //
-// Kernels also read one operand as it lies. RIGHT_IN_PLACE: rows of
-// columns that follow each other; LEFT_IN_PLACE: rows whose depth does. They are
+// One operand may be unpacked, in its original layout. RIGHT_IN_PLACE: rows of
+// contiguous columns; LEFT_IN_PLACE: rows of contiguous depth. They are
 // `stride_in_place` apart. SHARES_PANELS: those of the other serve the batch.
 
 #include "types.clh"

@@ -1,5 +1,5 @@
 // Products of a few rows by a matrix for gpu-class devices, as an LLM decodes: the
-// matrix is read once, coalesced, where it lies: out = alpha * few B + beta * self.
+// matrix is read once, coalesced and unpacked: out = alpha * few B + beta * self.
 //
 // A work-group of 128 is 4 rows of 32 lanes. ALONG_DEPTH: lanes run along the depth of
 // LINES columns of the matrix, each row of lanes has its own. Otherwise lanes run along

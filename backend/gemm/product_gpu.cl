@@ -3,7 +3,7 @@
 // A work-group of ITEMS computes TILE_ROWS x TILE_COLUMNS outputs, ITEM_ROWS x
 // ITEM_COLUMNS a work-item. STEP of the depth at a time go through local memory,
 // depth-major; what comes next is loaded into registers while a step is multiplied.
-// Operands are read where they lie: LEFT_ALONG_LINES / RIGHT_ALONG_LINES say whether
+// Operands are unpacked, in their original layout: LEFT_ALONG_LINES / RIGHT_ALONG_LINES say whether
 // lanes and vectors of LEFT_WIDTH / RIGHT_WIDTH run along rows (columns), or along the
 // depth. With IS_IMAGE the right operand's columns are those of a convolution, made
 // while they are loaded (product_image.clh).

@@ -1,5 +1,4 @@
-// Matrix products of gpu-class devices, of operands as they lie
-// (product_gpu.cl).
+// Matrix products of gpu-class devices, of unpacked operands (product_gpu.cl).
 #pragma once
 
 #include "packed.h"

@@ -60,7 +60,7 @@ def _check(image, weight):
 def test_a_packed_weight_is_kept_and_right(device, solver, shape, layout):
     is_gpu = torch.opencl.get_device_properties(device).device_class == "gpu"
     if solver == "direct" and is_gpu:
-        pytest.skip("a solver for CPUs: GPUs read this weight where it lies")
+        pytest.skip("a solver for CPUs: GPUs read this weight unpacked")
     weight, image, kept = _layer(device, solver, shape, layout)
     assert kept > 0
     for images in (image, image[:1], torch.randn_like(image)):
