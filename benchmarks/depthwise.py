@@ -74,8 +74,10 @@ def make(
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(options.batch, channels, size, size, generator=generator)
     x = x.contiguous(memory_format=measure.LAYOUTS[options.layout]).to(device)
-    taps = (options.kernel, options.kernel)
-    weight = torch.randn(channels * options.multiplier, 1, *taps, generator=generator)
+    kernel_size = (options.kernel, options.kernel)
+    weight = torch.randn(
+        channels * options.multiplier, 1, *kernel_size, generator=generator
+    )
     weight = weight.to(device)
     if not is_backward:
         return lambda: function(x, weight, stride)

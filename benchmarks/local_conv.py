@@ -73,8 +73,8 @@ def make(
         return torch.randn(*shape, generator=generator).to(device, dtype)
 
     x = random(options.batch, channels, options.size, options.size)
-    taps = (options.kernel, options.kernel)
-    weight = random(out_channels, channels, *taps, *(() if is_shared else out))
+    kernel_size = (options.kernel, options.kernel)
+    weight = random(out_channels, channels, *kernel_size, *(() if is_shared else out))
     bias = random(out_channels, *(() if is_shared else out))
     gradient = random(options.batch, out_channels, *out)
     wanted = {None: (x, weight, bias), "input": (x,), "weight": (weight,)}

@@ -216,7 +216,7 @@ def pointwise(dtype: torch.dtype, scale: int) -> Iterator[Case]:
             moved = reads * count + mask, count + mask
             title = f"{name} {layout}"
             yield simple("pointwise", title, shapes, *moved, function, dtype, layout)
-    # Rows that are no whole vectors: of an image, or of channels.
+    # Rows that are no full vectors: of an image, or of channels.
     for channels, side, layout in ((2048, 7, "contiguous"), (24, 56, "channels_last")):
         image = (max(1, 64 // scale), channels, side, side)
         yield simple(

@@ -8,8 +8,8 @@
 
 GFLOP/s count the operations of the definition, so an algorithm that needs
 fewer can pass the peak; GB/s count every operand once, so what stays in caches
-can pass the bandwidth. "of roof" is that rate over the device's own: the FMA peak
-that roofs.py finds, or the bandwidth of copy_ on 256 MiB in the same turns, whichever
+can pass the bandwidth. "of roofline" is that rate over the device's own: the FMA peak
+that roofline.py finds, or the bandwidth of copy_ on 256 MiB in the same turns, whichever
 the op meets first; memory's speed changes within a run. "of mix", of what memory
 bounds, is that over the rate of a plain kernel that reads and writes as many bytes to
 one as the op. A ratio is above 1 where the device is faster than the last of --devices.
@@ -37,7 +37,7 @@ from case import Case
 from models import NETWORKS
 from rich.console import Console
 from rich.table import Table
-from roofs import Roof, roofs_of
+from roofline import Roof, rooflines_of
 from streams import moving
 
 MEMORY_FAMILIES = {
@@ -67,7 +67,7 @@ class Result:
     written: float
     seconds: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
-    of_roof: dict[str, float] = field(default_factory=dict)
+    of_roofline: dict[str, float] = field(default_factory=dict)
     of_mix: dict[str, float] = field(default_factory=dict)
     from_cache: dict[str, float] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ SORTS = {
     "ratio": lambda result: (result.family, result.worst_ratio),
     "name": lambda result: (result.family, result.name),
     "time": lambda result: -max(result.seconds.values(), default=0),
-    "roof": lambda result: min(result.of_roof.values(), default=0),
+    "roofline": lambda result: min(result.of_roofline.values(), default=0),
 }
 
 
@@ -165,7 +165,7 @@ def copying(device: str) -> Callable[[], object]:
 
 
 def measure_case(
-    case: Case, options: argparse.Namespace, roofs: dict[str, Roof], progress
+    case: Case, options: argparse.Namespace, rooflines: dict[str, Roof], progress
 ) -> Result:
     result = Result(
         case.family, case.name, case.uses, case.flops, case.read, case.written
@@ -203,9 +203,9 @@ def measure_case(
                     times[f"an eighth on {device}"], times[device], strict=True
                 )
             )
-        if roofs[device].flops or not case.flops:
-            result.of_roof[device] = statistics.median(
-                Roof(roofs[device].flops, 2 * _COPY_BYTES / copied).floor(
+        if rooflines[device].flops or not case.flops:
+            result.of_roofline[device] = statistics.median(
+                Roof(rooflines[device].flops, 2 * _COPY_BYTES / copied).floor(
                     case.flops, case.moved
                 )
                 / seconds
@@ -260,7 +260,7 @@ def table_of(results: list[Result], devices: list[str], unit: str) -> Table:
             if device in result.seconds:
                 cells.append(short(result.seconds[device] * 1e3))
                 cells.append(short(result.rate(device)))
-                share = result.of_roof.get(device)
+                share = result.of_roofline.get(device)
                 cells.append("" if share is None else f"{share:.0%}")
             else:
                 cells += ["failed", "", ""]
@@ -285,13 +285,13 @@ def summary_of(results: list[Result], devices: list[str]) -> Table:
     for device in others:
         table.add_column(f"{devices[-1]} /\n{device}", justify="right")
         table.add_column("slower", justify="right")
-        table.add_column("of roof", justify="right")
+        table.add_column("of roofline", justify="right")
     for family in dict.fromkeys(result.family for result in results):
         members = [result for result in results if result.family == family]
         cells = [family, str(len(members))]
         for device in others:
             ratios = [r.ratios[device] for r in members if device in r.ratios]
-            shares = [r.of_roof[device] for r in members if device in r.of_roof]
+            shares = [r.of_roofline[device] for r in members if device in r.of_roofline]
             cells.append(colored(measure.geometric_mean(ratios)) if ratios else "")
             cells.append(str(sum(ratio < 1 for ratio in ratios)) if ratios else "")
             cells.append(f"{measure.geometric_mean(shares):.0%}" if shares else "")
@@ -305,21 +305,23 @@ def measure_all(
     measure.apply_common_options(options)
     results = []
     with measure.progress_bar(console) as progress:
-        task = progress.add_task("ops", total=len(cases), doing="roofs")
-        roofs = roofs_of(options.devices, options.quick)
+        task = progress.add_task("ops", total=len(cases), doing="rooflines")
+        rooflines = rooflines_of(options.devices, options.quick)
         for case in cases:
 
             def doing(text: str, case: Case = case) -> None:
                 progress.update(task, doing=f"{case.family} {case.name}, {text}")
 
-            results.append(measure_case(case, options, roofs, doing))
+            results.append(measure_case(case, options, rooflines, doing))
             progress.advance(task)
     return {
         "benchmark": "ops",
         "machine": measure.describe_machine(options.devices),
         "settings": {"dtype": options.dtype, "batch": options.batch},
         "devices": options.devices,
-        "roofs": {device: asdict(roof) for device, roof in roofs.items()},
+        "rooflines": {
+            device: asdict(roofline) for device, roofline in rooflines.items()
+        },
         "fallbacks": torch.opencl.fallback_stats(),
         "rows": [asdict(result) for result in results],
     }
@@ -335,9 +337,11 @@ def show(record: dict[str, object], sort: str, console: Console) -> None:
     if len(devices) > 1:
         console.print(summary_of(results, devices))
     measure.show_machine(record, console)
-    for device, roof in record["roofs"].items():
-        peak = f"{roof['flops'] / 1e9:.0f} GFLOP/s, " if roof["flops"] else ""
-        console.print(f"roof of {device}: {peak}{roof['bandwidth'] / 1e9:.1f} GB/s")
+    for device, roofline in record["rooflines"].items():
+        peak = f"{roofline['flops'] / 1e9:.0f} GFLOP/s, " if roofline["flops"] else ""
+        console.print(
+            f"roofline of {device}: {peak}{roofline['bandwidth'] / 1e9:.1f} GB/s"
+        )
     for result in results:
         for device, error in result.errors.items():
             console.print(f"{result.name} on {device}: {error}", markup=False)

@@ -175,7 +175,7 @@ def bandwidth_of(context, queue, quick: bool) -> float:
     return 2.0 * size / min(best(_ROUNDS, by_kernel), best(_ROUNDS, by_command))
 
 
-def roof(context, queue, device, quick: bool) -> dict[str, float]:
+def roofline(context, queue, device, quick: bool) -> dict[str, float]:
     return {
         "flops": max(peak_of(context, queue, device, s, quick) for s in _SHAPES),
         "bandwidth": bandwidth_of(context, queue, quick),
@@ -237,7 +237,7 @@ def enqueue(context, queue, device, quick: bool) -> dict[str, float]:
     }
 
 
-_MEASUREMENTS = {"roof": roof, "enqueue": enqueue}
+_MEASUREMENTS = {"roofline": roofline, "enqueue": enqueue}
 
 
 def main() -> None:

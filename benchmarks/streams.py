@@ -16,7 +16,7 @@ _MIXES = ((0, 1), (1, 2), (1, 1), (3, 2), (2, 1), (4, 1), (1, 0))
 _BYTES = 480 << 20
 _STEPS = 256
 
-# Vectors a work-item for drivers for CPUs, that write past the caches; neighbours
+# Vectors a work-item for drivers for CPUs, that store non-temporally; neighbours
 # in turns for GPUs.
 _SOURCE = """
 #if IS_GPU

@@ -62,7 +62,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg().cpu()
 
 
-def nudged(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """The floats ``tensor``, each at most a rounding away from what it was."""
     noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
     factors = 1 + torch.finfo(tensor.dtype).eps * (2 * noise - 1)

@@ -1,4 +1,6 @@
 // Which kernel, tile and range a problem takes on a class of device.
+#include "../common/integers.h"
+#include "../common/lanes.h"
 #include "attention.h"
 #include "kernel_sources.h"
 
@@ -7,12 +9,6 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
-
-constexpr int64_t kLanes = 16;
-
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
 
 // Few widths of tiles, hence few programs.
 int64_t cpu_columns(int64_t head_dim) {

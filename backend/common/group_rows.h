@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include "integers.h"
 
 namespace torch_opencl::ops {
 
@@ -18,7 +19,7 @@ struct GroupRows {
     const auto power_from = [](int64_t value) {
       return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
     };
-    const int64_t wanted = (size + kItems - 1) / kItems;
+    const int64_t wanted = ceil_div(size, kItems);
     const int64_t rows =
         power_from(std::clamp<int64_t>(across, 1, kMostAcross));
     work_group = wanted * rows > 128 ? 256 : 128;
@@ -28,7 +29,7 @@ struct GroupRows {
 
   int64_t groups(int64_t rows) const {
     const int64_t rows_a_group = work_group / span;
-    return (rows + rows_a_group - 1) / rows_a_group;
+    return ceil_div(rows, rows_a_group);
   }
 
   int64_t work_group;

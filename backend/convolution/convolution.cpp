@@ -24,12 +24,15 @@ bool supports_all(const ConvolutionProblem&, const runtime::DeviceInfo&) {
 
 constexpr ConvolutionSolver kForwardSolvers[] = {
     {"depthwise", supports_depthwise, prefers_depthwise, depthwise_forward},
-    {"planes", supports_planes, prefers_planes, planes_forward},
+    {"direct_grouped",
+     supports_direct_grouped,
+     prefers_direct_grouped,
+     direct_grouped_forward},
     {"winograd", supports_winograd, prefers_winograd, winograd_forward},
     {"implicit", supports_implicit, nullptr, implicit_forward},
-    {"single_tap", supports_single_tap, nullptr, single_tap_forward},
+    {"conv1x1", supports_conv1x1, nullptr, conv1x1_forward},
     {"direct", supports_direct, prefers_direct, direct_forward},
-    {"columns", supports_all, nullptr, columns_forward},
+    {"im2col", supports_all, nullptr, im2col_forward},
 };
 constexpr ConvolutionSolver kBackwardDataSolvers[] = {
     {"depthwise",
@@ -40,29 +43,35 @@ constexpr ConvolutionSolver kBackwardDataSolvers[] = {
      supports_implicit,
      prefers_implicit_data,
      implicit_backward_data},
-    {"single_tap", supports_single_tap, nullptr, single_tap_backward_data},
-    {"flipped", supports_flipped, nullptr, flipped_backward_data},
-    {"planes", supports_planes_data, prefers_planes_data, planes_backward_data},
+    {"conv1x1", supports_conv1x1, nullptr, conv1x1_backward_data},
+    {"rotated_filter",
+     supports_rotated_filter,
+     nullptr,
+     rotated_filter_backward_data},
+    {"direct_grouped",
+     supports_direct_grouped_data,
+     prefers_direct_grouped_data,
+     direct_grouped_backward_data},
     {"direct", supports_direct_data, prefers_direct_data, direct_backward_data},
-    {"columns", supports_all, nullptr, columns_backward_data},
+    {"im2col", supports_all, nullptr, im2col_backward_data},
 };
 constexpr ConvolutionSolver kBackwardWeightSolvers[] = {
     {"depthwise",
      supports_depthwise,
      prefers_depthwise_weight,
      depthwise_backward_weight},
-    {"planes",
-     supports_planes_weight,
-     prefers_planes_weight,
-     planes_backward_weight},
+    {"direct_grouped",
+     supports_direct_grouped_weight,
+     prefers_direct_grouped_weight,
+     direct_grouped_backward_weight},
     {"winograd", supports_winograd, prefers_winograd, winograd_backward_weight},
     {"implicit", supports_implicit, nullptr, implicit_backward_weight},
     {"direct",
      supports_direct_weight,
      prefers_direct_weight,
      direct_backward_weight},
-    {"single_tap", supports_single_tap, nullptr, single_tap_backward_weight},
-    {"columns", supports_all, nullptr, columns_backward_weight},
+    {"conv1x1", supports_conv1x1, nullptr, conv1x1_backward_weight},
+    {"im2col", supports_all, nullptr, im2col_backward_weight},
 };
 
 constexpr ConvolutionFamily kForward{"convolution", kForwardSolvers};
@@ -85,7 +94,7 @@ Spatial spatial(IntArrayRef values, int64_t missing) {
   return result;
 }
 
-struct Geometry {
+struct ConvolutionGeometry {
   IntArrayRef stride;
   IntArrayRef padding;
   IntArrayRef dilation;
@@ -94,7 +103,7 @@ struct Geometry {
 
 // `input` and `output` in the roles of a plain convolution.
 ConvolutionProblem problem_of(const ConvolutionArguments& a,
-                              const Geometry& geometry) {
+                              const ConvolutionGeometry& geometry) {
   return {a.input.size(0),
           a.input.size(1),
           a.output.size(1),
@@ -115,7 +124,7 @@ void solve(const ConvolutionFamily& family,
            const Tensor& weight,
            const Tensor& bias,
            const Tensor& output,
-           const Geometry& geometry) {
+           const ConvolutionGeometry& geometry) {
   const ConvolutionArguments arguments{
       to_5d(input), to_5d(weight), bias, to_5d(output)};
   aten::solve(family, problem_of(arguments, geometry), arguments, input);
@@ -187,7 +196,7 @@ Tensor convolution(const Tensor& input,
     return output;
   }
   const Tensor bias_or_none = bias.has_value() ? *bias : Tensor();
-  const Geometry geometry{stride, padding, dilation, groups};
+  const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   if (!transposed) {
     solve(kForward, input, weight, bias_or_none, output, geometry);
     return output;
@@ -213,7 +222,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
     int64_t groups,
     std::array<bool, 3> output_mask) {
   check_dtypes(input, weight);
-  const Geometry geometry{stride, padding, dilation, groups};
+  const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   Tensor grad_input, grad_weight, grad_bias;
   if (output_mask[0]) {
     grad_input = at::empty(

@@ -39,9 +39,9 @@ struct ConvolutionProblem {
   bool is_channels_last;
 
   int64_t pixels() const { return output[0] * output[1] * output[2]; }
-  int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
+  int64_t filter_size() const { return kernel[0] * kernel[1] * kernel[2]; }
   // Length of the sums of one output element.
-  int64_t depth() const { return channels / groups * taps(); }
+  int64_t depth() const { return channels / groups * filter_size(); }
   // All of it, for people and as a key.
   std::string text() const;
 };
@@ -49,13 +49,14 @@ struct ConvolutionProblem {
 // Five-dimensional tensors: input and its gradient (N, C, D, H, W), weight (O,
 // C / groups, kD, kH, kW), output (N, O, oD, oH, oW). Which of them a solver
 // writes is its family's matter; `bias` may be undefined. A forward solver that
-// finds `reverses_taps` set takes the weight's taps from the last to the first.
+// finds `rotates_filter` set takes the weight's filter elements from the last
+// to the first.
 struct ConvolutionArguments {
   at::Tensor input;
   at::Tensor weight;
   at::Tensor bias;
   at::Tensor output;
-  bool reverses_taps = false;
+  bool rotates_filter = false;
 };
 
 using ConvolutionSolver =
@@ -70,19 +71,20 @@ using ConvolutionFamily =
 const ConvolutionFamily& forward_family();
 
 // Through columns and matrix products: apply to every problem.
-void columns_forward(const ConvolutionProblem&, const ConvolutionArguments&);
-void columns_backward_data(const ConvolutionProblem&,
-                           const ConvolutionArguments&);
-void columns_backward_weight(const ConvolutionProblem&,
-                             const ConvolutionArguments&);
+void im2col_forward(const ConvolutionProblem&, const ConvolutionArguments&);
+void im2col_backward_data(const ConvolutionProblem&,
+                          const ConvolutionArguments&);
+void im2col_backward_weight(const ConvolutionProblem&,
+                            const ConvolutionArguments&);
 
-// Kernels of one tap, undilated: a matrix product of the tensors themselves.
-bool supports_single_tap(const ConvolutionProblem&, const runtime::DeviceInfo&);
-void single_tap_forward(const ConvolutionProblem&, const ConvolutionArguments&);
-void single_tap_backward_data(const ConvolutionProblem&,
-                              const ConvolutionArguments&);
-void single_tap_backward_weight(const ConvolutionProblem&,
-                                const ConvolutionArguments&);
+// Kernels of one filter element, undilated: a matrix product of the tensors
+// themselves.
+bool supports_conv1x1(const ConvolutionProblem&, const runtime::DeviceInfo&);
+void conv1x1_forward(const ConvolutionProblem&, const ConvolutionArguments&);
+void conv1x1_backward_data(const ConvolutionProblem&,
+                           const ConvolutionArguments&);
+void conv1x1_backward_weight(const ConvolutionProblem&,
+                             const ConvolutionArguments&);
 
 // 3 x 3 with unit strides; preferred where images and channels are large.
 bool supports_winograd(const ConvolutionProblem&, const runtime::DeviceInfo&);
@@ -117,26 +119,31 @@ void direct_backward_data(const ConvolutionProblem&,
 void direct_backward_weight(const ConvolutionProblem&,
                             const ConvolutionArguments&);
 
-// Unit strides: the data gradient is the forward of a flipped weight.
-bool supports_flipped(const ConvolutionProblem&, const runtime::DeviceInfo&);
-void flipped_backward_data(const ConvolutionProblem&,
-                           const ConvolutionArguments&);
+// Unit strides: the data gradient is the forward of a rotated filter.
+bool supports_rotated_filter(const ConvolutionProblem&,
+                             const runtime::DeviceInfo&);
+void rotated_filter_backward_data(const ConvolutionProblem&,
+                                  const ConvolutionArguments&);
 
 // Groups of few channels in two dimensions, on CPUs, without columns.
-bool supports_planes(const ConvolutionProblem&, const runtime::DeviceInfo&);
-bool prefers_planes(const ConvolutionProblem&, const runtime::DeviceInfo&);
-void planes_forward(const ConvolutionProblem&, const ConvolutionArguments&);
-bool supports_planes_data(const ConvolutionProblem&,
-                          const runtime::DeviceInfo&);
-bool prefers_planes_data(const ConvolutionProblem&, const runtime::DeviceInfo&);
-void planes_backward_data(const ConvolutionProblem&,
-                          const ConvolutionArguments&);
-bool supports_planes_weight(const ConvolutionProblem&,
+bool supports_direct_grouped(const ConvolutionProblem&,
+                             const runtime::DeviceInfo&);
+bool prefers_direct_grouped(const ConvolutionProblem&,
                             const runtime::DeviceInfo&);
-bool prefers_planes_weight(const ConvolutionProblem&,
-                           const runtime::DeviceInfo&);
-void planes_backward_weight(const ConvolutionProblem&,
+void direct_grouped_forward(const ConvolutionProblem&,
                             const ConvolutionArguments&);
+bool supports_direct_grouped_data(const ConvolutionProblem&,
+                                  const runtime::DeviceInfo&);
+bool prefers_direct_grouped_data(const ConvolutionProblem&,
+                                 const runtime::DeviceInfo&);
+void direct_grouped_backward_data(const ConvolutionProblem&,
+                                  const ConvolutionArguments&);
+bool supports_direct_grouped_weight(const ConvolutionProblem&,
+                                    const runtime::DeviceInfo&);
+bool prefers_direct_grouped_weight(const ConvolutionProblem&,
+                                   const runtime::DeviceInfo&);
+void direct_grouped_backward_weight(const ConvolutionProblem&,
+                                    const ConvolutionArguments&);
 
 // Every output channel reads one input channel, in two dimensions; preferred
 // where few output channels read the same one.

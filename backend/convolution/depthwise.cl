@@ -2,16 +2,16 @@
 // channel only.
 //
 // Forward and its adjoint are one sum. With `source` spread by `up` (zeros
-// between its elements), an output at position i is the sum over taps k of
+// between its elements), an output at position i is the sum over filter elements k of
 //   weight[k] * spread(i * down - padding + k * dilation).
 // Forward: up = 1, down = stride. Adjoint: up = stride, down = 1, the weight's
-// taps reversed (through its strides). Output channel c sums `sources` source
-// channels, starting with c / sharing * sources.
+// filter elements reversed (through its strides). Output channel c sums `sources` source
+// channels, starting with c / depth_multiplier * sources.
 //
 // cpu-class: depthwise_rows has its LANES along a row, for images whose rows
-// are dense, and reads padded copies of rows, which it keeps while taps reach
+// are dense, and reads padded copies of rows, which it keeps while filter elements reach
 // them; depthwise_channels has them along the channels, for what channels_last
-// images depthwise_strips.cl leaves.
+// images depthwise_row_tiles.cl leaves.
 // gpu-class: one output a work-item. Nothing is reduced across work-items but
 // in the weight's gradient, where each writes partial sums of its own.
 
@@ -21,13 +21,13 @@
 
 // Pairs are (h, w); strides are (n, c, h, w); the weight's are (first element,
 // channel, h, w).
-#define DEPTHWISE_PARAMETERS                                                  \
-  CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),           \
-      CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out),                  \
-      const int channels, const int sources, const int sharing,               \
-      const int2 source_size, const int2 out_size, const int2 kernel_size,    \
+#define DEPTHWISE_PARAMETERS                                                   \
+  CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),            \
+      CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out),                   \
+      const int channels, const int sources, const int depth_multiplier,       \
+      const int2 source_size, const int2 out_size, const int2 kernel_size,     \
       const int2 up, const int2 down, const int2 padding, const int2 dilation, \
-      const int4 source_stride, const int4 weight_stride,                     \
+      const int4 source_stride, const int4 weight_stride,                      \
       const int4 out_stride, const int bias_stride, const int has_bias
 
 #if LANES > 1
@@ -40,7 +40,7 @@ void depthwise_rows(DEPTHWISE_PARAMETERS, const int rows) {
   const int channel = (int)get_global_id(1) % channels;
   const int n = (int)get_global_id(1) / channels;
   const global storage_t *in = POINTER(source) + (size_t)n * source_stride.s0 +
-      (size_t)(channel / sharing * sources) * source_stride.s1;
+      (size_t)(channel / depth_multiplier * sources) * source_stride.s1;
   const global storage_t *factors =
       POINTER(weight) + weight_stride.s0 + channel * sources * weight_stride.s1;
   global storage_t *target =
@@ -71,11 +71,11 @@ void depthwise_rows(DEPTHWISE_PARAMETERS, const int rows) {
               in + m * source_stride.s1 + ih * source_stride.s2, first, reach, up.s1,
               source_size.s1, source_stride.s3,
               (source_size.s0 - 1 - ih) * source_stride.s2 + source_size.s1);
-          const global storage_t *taps = factors + m * weight_stride.s1 + kh * weight_stride.s2;
+          const global storage_t *filter = factors + m * weight_stride.s1 + kh * weight_stride.s2;
           for (int w = 0; w < count; w += LANES) {
             lanes_t sum = vload16(0, sums + w);
             for (int kw = 0; kw < KERNEL_W; ++kw) {
-              const lanes_t factor = LOAD(taps, kw * weight_stride.s3);
+              const lanes_t factor = LOAD(filter, kw * weight_stride.s3);
               sum = fma(factor, load_span(span, w * step + kw * dilation.s1, step), sum);
             }
             vstore16(sum, 0, sums + w);
@@ -94,7 +94,7 @@ void depthwise_rows(DEPTHWISE_PARAMETERS, const int rows) {
   }
 }
 
-// One work-item: LANES channels of `rows` rows. sources and sharing are 1.
+// One work-item: LANES channels of `rows` rows. sources and depth_multiplier are 1.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_channels(DEPTHWISE_PARAMETERS, const int rows) {
   const int channel = get_global_id(0) * LANES;
@@ -106,7 +106,7 @@ void depthwise_channels(DEPTHWISE_PARAMETERS, const int rows) {
       POINTER(source) + (size_t)n * source_stride.s0 + channel * source_stride.s1;
   global storage_t *target =
       POINTER(out) + (size_t)n * out_stride.s0 + channel * out_stride.s1;
-  lanes_t factors[MAX_TAPS];
+  lanes_t factors[MAX_FILTER_SIZE];
   for (int kh = 0; kh < KERNEL_H; ++kh) {
     for (int kw = 0; kw < KERNEL_W; ++kw) {
       factors[kh * KERNEL_W + kw] = load_lanes(
@@ -163,7 +163,7 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
   const int oh = i / out_size.s1;
   const int ow = i % out_size.s1;
   const global storage_t *in = POINTER(source) + (size_t)n * source_stride.s0 +
-      (size_t)(channel / sharing * sources) * source_stride.s1;
+      (size_t)(channel / depth_multiplier * sources) * source_stride.s1;
   const global storage_t *factors =
       POINTER(weight) + weight_stride.s0 + channel * sources * weight_stride.s1;
   compute_t sum = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;

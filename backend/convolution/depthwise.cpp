@@ -1,7 +1,7 @@
 #include "depthwise.h"
 #include "kernel_sources.h"
 
-#include "../common/streamed.h"
+#include "../common/non_temporal.h"
 
 namespace torch_opencl::ops {
 
@@ -17,7 +17,7 @@ struct Sum {
   const Tensor bias;  // may be undefined
   const Tensor& out;
   int64_t sources;
-  int64_t sharing;
+  int64_t depth_multiplier;
   Vector4 weight_strides;
   Vector2 up;
   Vector2 down;
@@ -76,14 +76,14 @@ bool is_3x3_spread(const ConvolutionProblem& p, const Sum& s) {
 }
 
 void run_3x3(const Sum& s, const char* kernel) {
-  const int64_t rows = (rows_at_once(s.out.size(4)) + 1) / 2 * 2;
+  const int64_t rows = (rows_of_item(s.out.size(4)) + 1) / 2 * 2;
   // Where all that is read and written passes through the caches. The last
   // vector of a row that ends within a line overlaps its neighbour's, which
   // would be read back: 13 times as slow.
-  const bool streams = s.out.size(4) % kLanes == 0 &&
-                       is_streamed(aten::device_of(s.out),
-                                   s.out.scalar_type(),
-                                   s.source.numel() + s.out.numel());
+  const bool non_temporal = s.out.size(4) % kLanes == 0 &&
+                            is_non_temporal(aten::device_of(s.out),
+                                            s.out.scalar_type(),
+                                            s.source.numel() + s.out.numel());
   launch_sum(
       s,
       sources::depthwise_3x3,
@@ -92,19 +92,19 @@ void run_3x3(const Sum& s, const char* kernel) {
        {"LANES", kLanes},
        {"STRIDE", s.down[0]},
        {"PREFETCH", s.source.nbytes() >= kFarBytes},
-       {"STREAM", streams}},
+       {"NON_TEMPORAL", non_temporal}},
       range(ceil_div(s.out.size(3), rows), s.out.size(0) * s.out.size(1), 1, 1),
       rows,
-      static_cast<int32_t>(s.sharing),
+      static_cast<int32_t>(s.depth_multiplier),
       plane_of(s.source),
       plane_of(s.out));
 }
 
-// Of depthwise_strips.cl.
-bool is_in_strips(const ConvolutionProblem& p, const Sum& s) {
+// Of depthwise_row_tiles.cl.
+bool is_in_row_tiles(const ConvolutionProblem& p, const Sum& s) {
   const int64_t side = p.kernel[2];
   return aten::device_of(s.out).is_cpu() && is_channels_last(s.source, s.out) &&
-         s.out.size(1) >= kLanes && s.sources == 1 && s.sharing == 1 &&
+         s.out.size(1) >= kLanes && s.sources == 1 && s.depth_multiplier == 1 &&
          p.kernel[1] == side && (side == 3 || side == 5 || side == 7) &&
          p.dilation[1] == p.dilation[2] &&
          (p.dilation[1] == 1 || (p.dilation[1] == 2 && side == 3)) &&
@@ -114,19 +114,19 @@ bool is_in_strips(const ConvolutionProblem& p, const Sum& s) {
            p.dilation[1] == 1));
 }
 
-void run_strips(const ConvolutionProblem& p, const Sum& s) {
+void run_row_tiles(const ConvolutionProblem& p, const Sum& s) {
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
   // Of two outputs each: as many sums as registers hold. Of a source that is
-  // spread, few taps meet them.
-  const bool has_wide_registers =
-      aten::device_of(s.out).info().has_wide_registers;
-  const int64_t most_rows = has_wide_registers || s.up[0] > 1 ? 4 : 2;
+  // spread, few filter elements meet them.
+  const bool has_avx512_registers =
+      aten::device_of(s.out).info().has_avx512_registers;
+  const int64_t most_rows = has_avx512_registers || s.up[0] > 1 ? 4 : 2;
   const int64_t rows = p.kernel[2] == 3 ? most_rows / s.down[0] : s.up[0];
   const int64_t all_groups = images * ceil_div(s.out.size(3), rows);
   // All a pixel has, where that leaves each core some work and the weight fits
   // the nearest cache.
-  const int64_t most = kFactors / p.taps() / kLanes * kLanes;
+  const int64_t most = kFactors / p.filter_size() / kLanes * kLanes;
   const int64_t units = aten::device_of(s.out).info().compute_units;
   const int64_t shared = channels * all_groups * rows / (kItems * units);
   const int64_t at_once = std::clamp(
@@ -135,8 +135,8 @@ void run_strips(const ConvolutionProblem& p, const Sum& s) {
   const int64_t groups = ceil_div(
       all_groups, std::min(all_groups, ceil_div(kItems * units, parts)));
   launch_sum(s,
-             sources::depthwise_strips,
-             "depthwise_strips",
+             sources::depthwise_row_tiles,
+             "depthwise_row_tiles",
              {{"DTYPE", dtype_of(s.out)},
               {"LANES", kLanes},
               {"KERNEL", p.kernel[2]},
@@ -173,7 +173,7 @@ bool is_in_planes(const ConvolutionProblem& p, const Sum& s) {
   const int64_t side = p.kernel[2];
   return aten::device_of(s.out).is_cpu() && s.out.size(1) >= kLanes &&
          has_dense_planes(s.source) && has_dense_planes(s.out) &&
-         s.sources == 1 && s.sharing == 1 && p.kernel[1] == side &&
+         s.sources == 1 && s.depth_multiplier == 1 && p.kernel[1] == side &&
          (side == 3 || side == 5 || side == 7) &&
          p.dilation == Spatial{1, 1, 1} && s.up[0] == s.up[1] &&
          s.down[0] == s.down[1] && s.up[0] <= 2 && s.padding[0] >= 0 &&
@@ -240,8 +240,8 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
     run_3x3(s, "depthwise_3x3_spread");
     return;
   }
-  if (is_in_strips(p, s)) {
-    run_strips(p, s);
+  if (is_in_row_tiles(p, s)) {
+    run_row_tiles(p, s);
     return;
   }
   const bool is_cpu = aten::device_of(s.out).is_cpu();
@@ -256,7 +256,7 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
                work,
                last,
                static_cast<int32_t>(s.sources),
-               static_cast<int32_t>(s.sharing),
+               static_cast<int32_t>(s.depth_multiplier),
                plane_of(s.source),
                plane_of(s.out),
                plane(p.kernel),
@@ -267,13 +267,13 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
   };
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
-  const int64_t rows = rows_at_once(s.out.size(4));
+  const int64_t rows = rows_of_item(s.out.size(4));
   const int64_t blocks = ceil_div(s.out.size(3), rows);
   if (!is_cpu) {
     run("depthwise_each",
         range(channels * s.out.size(3) * s.out.size(4), images, kGroupSize, 1),
         channels_last);
-  } else if (channels_last && s.sources == 1 && s.sharing == 1) {
+  } else if (channels_last && s.sources == 1 && s.depth_multiplier == 1) {
     run("depthwise_channels",
         range(ceil_div(channels, kLanes), blocks, images, 1, 1, 1),
         rows);
@@ -287,14 +287,14 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
 bool prefers_depthwise(const ConvolutionProblem& p,
                        const runtime::DeviceInfo& device) {
   return p.out_channels <= kMaxSharing * p.channels &&
-         (p.is_channels_last || !supports_planes(p, device) ||
+         (p.is_channels_last || !supports_direct_grouped(p, device) ||
           is_3x3_in_rows(p) || is_small(p));
 }
 
 bool prefers_depthwise_data(const ConvolutionProblem& p,
                             const runtime::DeviceInfo& device) {
   return p.out_channels <= kMaxSharing * p.channels &&
-         (p.is_channels_last || !supports_planes_data(p, device) ||
+         (p.is_channels_last || !supports_direct_grouped_data(p, device) ||
           is_3x3_in_rows(p) || is_small(p));
 }
 
@@ -306,7 +306,8 @@ bool prefers_depthwise_weight(const ConvolutionProblem& p,
 bool supports_depthwise(const ConvolutionProblem& p,
                         const runtime::DeviceInfo&) {
   return p.groups > 1 && p.groups == p.channels && p.input[0] == 1 &&
-         p.output[0] == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps &&
+         p.output[0] == 1 && p.kernel[0] == 1 &&
+         p.filter_size() <= kMaxFilterSize &&
          (kLanes - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] <
              kSpan &&
          !p.is_large;
@@ -321,7 +322,7 @@ void depthwise_forward(const ConvolutionProblem& p,
            a.output,
            1,
            p.out_channels / p.groups,
-           weight_strides(p, a.weight, a.reverses_taps),
+           weight_strides(p, a.weight, a.rotates_filter),
            {1, 1},
            plane(p.stride),
            plane(p.padding)});

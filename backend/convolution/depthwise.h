@@ -1,6 +1,7 @@
 // What the sums and the weight's gradient of depthwise convolutions share.
 #pragma once
 
+#include "../common/lanes.h"
 #include "convolution.h"
 
 #include <algorithm>
@@ -8,8 +9,7 @@
 namespace torch_opencl::ops {
 
 // Of depthwise.clh.
-constexpr int64_t kLanes = 16;
-constexpr int64_t kMaxTaps = 64;
+constexpr int64_t kMaxFilterSize = 64;
 constexpr int64_t kSpan = 512;
 constexpr int64_t kGroupSize = 64;
 
@@ -52,7 +52,7 @@ inline bool is_channels_last(const at::Tensor& a, const at::Tensor& b) {
   return a.size(1) > 1 && a.stride(1) == 1 && b.stride(1) == 1;
 }
 
-inline int64_t rows_at_once(int64_t columns) {
+inline int64_t rows_of_item(int64_t columns) {
   return std::max(kRowsAtOnce, ceil_div(kElementsAtOnce, columns));
 }
 
@@ -60,15 +60,15 @@ inline bool has_dense_planes(const at::Tensor& t) {
   return t.stride(4) == 1 && t.stride(3) == t.size(4);
 }
 
-// The offset of the first tap, the strides of output channels, rows and
-// columns.
+// The offset of the first filter element, the strides of output channels, rows
+// and columns.
 inline Vector4 weight_strides(const ConvolutionProblem& p,
                               const at::Tensor& weight,
-                              bool reverses_taps) {
-  const int64_t last_tap = (p.kernel[1] - 1) * weight.stride(3) +
-                           (p.kernel[2] - 1) * weight.stride(4);
-  const int64_t direction = reverses_taps ? -1 : 1;
-  return {static_cast<int32_t>(reverses_taps ? last_tap : 0),
+                              bool rotates_filter) {
+  const int64_t last_element = (p.kernel[1] - 1) * weight.stride(3) +
+                               (p.kernel[2] - 1) * weight.stride(4);
+  const int64_t direction = rotates_filter ? -1 : 1;
+  return {static_cast<int32_t>(rotates_filter ? last_element : 0),
           static_cast<int32_t>(weight.stride(0)),
           static_cast<int32_t>(direction * weight.stride(3)),
           static_cast<int32_t>(direction * weight.stride(4))};

@@ -2,34 +2,34 @@
 
 #include "depthwise_3x3.clh"
 
-static inline void add_products(lanes_t *sums, lanes_t factor, const lanes_t *taps) {
-  sums[0] = fma(factor, taps[0], sums[0]);
-  sums[1] = fma(factor, taps[1], sums[1]);
-  sums[2] = fma(factor, taps[2], sums[2]);
+static inline void add_products(lanes_t *sums, lanes_t factor, const lanes_t *window) {
+  sums[0] = fma(factor, window[0], sums[0]);
+  sums[1] = fma(factor, window[1], sums[1]);
+  sums[2] = fma(factor, window[2], sums[2]);
 }
 
-// What row `ih` of the input adds: with row kh of the taps it meets the gradient's row
-// (ih + 1 - kh) / STRIDE.
-static inline __attribute__((always_inline)) void add_strip(
+// What row `ih` of the input adds: with row kh of the filter elements it meets the gradient's
+// row (ih + 1 - kh) / STRIDE.
+static inline __attribute__((always_inline)) void add_row_tile(
     lanes_t *sums, const global storage_t *row, const global storage_t *grad, int ih,
     int row_stride, int grad_stride, int grad_rows, int ow, int is_left, int is_right) {
 #if PREFETCH
   for (int part = 0; part < STRIDE; ++part)
-    fetch(row + ROWS_AHEAD * row_stride + STRIDE * ow + part * LANES);
-  if (ih % STRIDE == 0) fetch(grad + (ih / STRIDE + ROWS_AHEAD) * grad_stride + ow);
+    PREFETCH(row + ROWS_AHEAD * row_stride + STRIDE * ow + part * LANES);
+  if (ih % STRIDE == 0) PREFETCH(grad + (ih / STRIDE + ROWS_AHEAD) * grad_stride + ow);
 #endif
-  lanes_t taps[3];
-  load_taps(taps, row, ow, is_left, is_right);
+  lanes_t window[3];
+  load_window(window, row, ow, is_left, is_right);
 #pragma unroll
   for (int kh = 0; kh < 3; ++kh) {
     const int place = ih + 1 - kh;
     if (place % STRIDE != 0 || place < 0 || place >= grad_rows * STRIDE) continue;
-    add_products(sums + kh * 3, LOAD_LANES(grad + place / STRIDE * grad_stride + ow), taps);
+    add_products(sums + kh * 3, LOAD_LANES(grad + place / STRIDE * grad_stride + ow), window);
   }
 }
 
-// One work-item: the taps of one channel over `images_at_once` images, to
-// partial[part][tap][channel] (depthwise_weight_total.cl).
+// One work-item: the filter elements of one channel over `images_at_once` images, to
+// partial[part][element][channel] (depthwise_weight_total.cl).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_weight_3x3(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t, grad),
                           TENSOR(compute_t, partial), const int channels,
@@ -42,11 +42,11 @@ void depthwise_weight_3x3(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t
   const int end = min(images, (part + 1) * images_at_once);
   const int rows = grad_size.s0;
   const lanes_t is_within = lanes_within(grad_size.s1);
-  // The last strip has outputs of its neighbour's, a narrow row some beyond it.
+  // The last row tile has outputs of its neighbour's, a narrow row some beyond it.
   const lanes_t is_others =
       lanes_within((grad_size.s1 - 1) / LANES * LANES - (grad_size.s1 - LANES));
   lanes_t totals[9];
-  for (int tap = 0; tap < 9; ++tap) totals[tap] = 0;
+  for (int element = 0; element < 9; ++element) totals[element] = 0;
 
   for (int n = part * images_at_once; n < end; ++n) {
     const global storage_t *in =
@@ -57,12 +57,12 @@ void depthwise_weight_3x3(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t
     lanes_t sums[9];
     lanes_t last_sums[9];
 #pragma unroll
-    for (int tap = 0; tap < 9; ++tap) sums[tap] = last_sums[tap] = 0;
+    for (int element = 0; element < 9; ++element) sums[element] = last_sums[element] = 0;
     if (grad_size.s1 > LANES) {
       for (int ih = 0; ih < input_size.s0; ++ih) {
         const global storage_t *row = in + ih * input_stride.s2;
-#define ADD_STRIP(ow, is_left, is_right)                                                 \
-  add_strip(is_right ? last_sums : sums, row, from, ih, input_stride.s2, grad_stride.s2, \
+#define ADD_STRIP(ow, is_left, is_right)                                                    \
+  add_row_tile(is_right ? last_sums : sums, row, from, ih, input_stride.s2, grad_stride.s2, \
             rows, ow, is_left, is_right);
         FOR_EACH_STRIP(grad_size.s1, ADD_STRIP)
       }
@@ -70,8 +70,8 @@ void depthwise_weight_3x3(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t
       const int after = AFTER_PLANE(images - 1 - n, channels - 1 - channel, input_stride);
       const int after_grad = AFTER_PLANE(images - 1 - n, channels - 1 - channel, grad_stride);
       for (int ih = 0; ih < input_size.s0; ++ih) {
-        lanes_t taps[3];
-        load_narrow_taps(taps, in + ih * input_stride.s2,
+        lanes_t window[3];
+        load_narrow_window(window, in + ih * input_stride.s2,
                          READABLE(after, ih, input_size, input_stride), is_within);
 #pragma unroll
         for (int kh = 0; kh < 3; ++kh) {
@@ -81,17 +81,17 @@ void depthwise_weight_3x3(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t
           add_products(sums + kh * 3,
                        load_within(from + oh * grad_stride.s2, 0,
                                    READABLE(after_grad, oh, grad_size, grad_stride)),
-                       taps);
+                       window);
         }
       }
     }
 #pragma unroll
-    for (int tap = 0; tap < 9; ++tap) {
-      totals[tap] += LANES_SELECT((lanes_t)0, sums[tap], is_within > (lanes_t)0) +
-                     LANES_SELECT(last_sums[tap], (lanes_t)0, is_others > (lanes_t)0);
+    for (int element = 0; element < 9; ++element) {
+      totals[element] += LANES_SELECT((lanes_t)0, sums[element], is_within > (lanes_t)0) +
+                     LANES_SELECT(last_sums[element], (lanes_t)0, is_others > (lanes_t)0);
     }
   }
-  for (int tap = 0; tap < 9; ++tap) {
-    POINTER(partial)[(size_t)(part * 9 + tap) * channels + channel] = LANES_SUM(totals[tap]);
+  for (int element = 0; element < 9; ++element) {
+    POINTER(partial)[(size_t)(part * 9 + element) * channels + channel] = LANES_SUM(totals[element]);
   }
 }

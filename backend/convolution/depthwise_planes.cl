@@ -1,9 +1,9 @@
 // Depthwise convolution of small planes, whose rows are shorter than vectors or
-// little longer: LANES planes at a time are turned in registers, so that channels are
+// little longer: LANES planes at a time are transposed in registers, so that channels are
 // innermost, and worked on in the nearest caches. Planes are dense.
 //
-// Forward, data gradients (with the taps reversed, the source spread by UP) and weight
-// gradients. Pairs are (h, w); strides are (n, c, h, w).
+// Forward, data gradients (with the filter elements reversed, the source spread by UP) and
+// weight gradients. Pairs are (h, w); strides are (n, c, h, w).
 
 #include "types.clh"
 #include "lanes.clh"
@@ -14,9 +14,9 @@
 #define PIXELS 1024  // of a plane with its padding at most
 #endif
 #ifndef GROUP
-#define GROUP TAPS  // taps whose sums fit the registers together
+#define GROUP FILTER_SIZE  // filter elements whose sums fit the registers together
 #endif
-#define GROUPS (TAPS / GROUP)
+#define GROUPS (FILTER_SIZE / GROUP)
 // Elements of a padded side that `outputs` of them reach.
 #define REACH(outputs) ((((outputs) - 1) * STRIDE + PHASE + KERNEL - 1) / UP + 1)
 
@@ -78,12 +78,12 @@ void depthwise_planes(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
   const int count = out_size.s0 * out_size.s1;
   lanes_t padded[PIXELS];
   lanes_t outputs[PIXELS];
-  lanes_t factors[TAPS];
+  lanes_t factors[FILTER_SIZE];
   for (int i = 0; i < rows * columns; ++i) padded[i] = 0;
-  for (int tap = 0; tap < TAPS; ++tap) {
-    factors[tap] = load_lanes(POINTER(weight) + weight_stride.s0 +
-                                  channel * weight_stride.s1 + tap / KERNEL * weight_stride.s2 +
-                                  tap % KERNEL * weight_stride.s3,
+  for (int element = 0; element < FILTER_SIZE; ++element) {
+    factors[element] = load_lanes(POINTER(weight) + weight_stride.s0 +
+                                  channel * weight_stride.s1 + element / KERNEL * weight_stride.s2 +
+                                  element % KERNEL * weight_stride.s3,
                               0, weight_stride.s1, LANES);
   }
   lanes_t base = 0;
@@ -93,7 +93,7 @@ void depthwise_planes(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
     turn_padded(padded,
                 POINTER(source) + (size_t)n * source_stride.s0 + channel * source_stride.s1,
                 source_stride.s1, source_size, origin, rows, columns);
-    // Taps of outputs that differ by UP fall on elements, the same ones.
+    // Filter elements of outputs that differ by UP fall on elements, the same ones.
 #pragma unroll
     for (int h = 0; h < UP; ++h) {
 #pragma unroll
@@ -103,11 +103,11 @@ void depthwise_planes(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
           for (int ow = w; ow < out_size.s1; ow += UP) {
             lanes_t sum = base;
 #pragma unroll
-            for (int tap = 0; tap < TAPS; ++tap) {
-              const int down = h + tap / KERNEL + PHASE;
-              const int right = w + tap % KERNEL + PHASE;
+            for (int element = 0; element < FILTER_SIZE; ++element) {
+              const int down = h + element / KERNEL + PHASE;
+              const int right = w + element % KERNEL + PHASE;
               if (down % UP == 0 && right % UP == 0) {
-                sum = fma(factors[tap],
+                sum = fma(factors[element],
                           row[down / UP * columns + ow / UP * STRIDE + right / UP], sum);
               }
             }
@@ -138,8 +138,8 @@ void depthwise_planes(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, w
   }
 }
 
-// One work-item: the taps of LANES channels over `images_at_once` images, to
-// partial[part][tap][channel] (depthwise_weight_total.cl).
+// One work-item: the filter elements of LANES channels over `images_at_once` images, to
+// partial[part][element][channel] (depthwise_weight_total.cl).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_weight_planes(CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t, grad),
                              TENSOR(compute_t, partial), const int channels,
@@ -154,9 +154,9 @@ void depthwise_weight_planes(CONST_TENSOR(storage_t, input), CONST_TENSOR(storag
   const int columns = REACH(grad_size.s1);
   lanes_t padded[PIXELS];
   lanes_t factors[PIXELS];
-  lanes_t sums[TAPS];
+  lanes_t sums[FILTER_SIZE];
   for (int i = 0; i < rows * columns; ++i) padded[i] = 0;
-  for (int tap = 0; tap < TAPS; ++tap) sums[tap] = 0;
+  for (int element = 0; element < FILTER_SIZE; ++element) sums[element] = 0;
 
   for (int n = part * images_at_once; n < end; ++n) {
     turn_padded(padded,
@@ -175,9 +175,9 @@ void depthwise_weight_planes(CONST_TENSOR(storage_t, input), CONST_TENSOR(storag
           const lanes_t *from = padded + oh * STRIDE * columns + ow * STRIDE;
 #pragma unroll
           for (int i = 0; i < GROUP; ++i) {
-            const int tap = group * GROUP + i;
+            const int element = group * GROUP + i;
             group_sums[i] =
-                fma(factor, from[tap / KERNEL * columns + tap % KERNEL], group_sums[i]);
+                fma(factor, from[element / KERNEL * columns + element % KERNEL], group_sums[i]);
           }
         }
       }
@@ -185,7 +185,7 @@ void depthwise_weight_planes(CONST_TENSOR(storage_t, input), CONST_TENSOR(storag
       for (int i = 0; i < GROUP; ++i) sums[group * GROUP + i] += group_sums[i];
     }
   }
-  for (int tap = 0; tap < TAPS; ++tap) {
-    vstore16(sums[tap], 0, POINTER(partial) + (size_t)(part * TAPS + tap) * channels + channel);
+  for (int element = 0; element < FILTER_SIZE; ++element) {
+    vstore16(sums[element], 0, POINTER(partial) + (size_t)(part * FILTER_SIZE + element) * channels + channel);
   }
 }

@@ -1,9 +1,9 @@
 // The weight's gradient of a depthwise convolution in two dimensions: for each
-// output channel and tap, the sum over all images and positions of the output's
-// gradient times the input under the tap.
+// output channel and filter element, the sum over all images and positions of the output's
+// gradient times the input under the filter element.
 //
 // The rows of all images are dealt out in parts; each part's sums go to
-// partial[part][channel][tap], which the host adds up, so that sums stay short
+// partial[part][channel][element], which the host adds up, so that sums stay short
 // and nothing is added atomically. LANES run along a row
 // (depthwise_weight_rows), along the channels (depthwise_weight_channels), or,
 // on gpu-class devices, a work-group shares one sum.
@@ -12,35 +12,35 @@
 #include "lanes.clh"
 #include "depthwise.clh"
 
-// Pairs are (h, w); strides are (n, c, h, w). `sharing` output channels read
+// Pairs are (h, w); strides are (n, c, h, w). `depth_multiplier` output channels read
 // one input channel.
-#define WEIGHT_PARAMETERS                                                      \
-  CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t, grad),              \
-      TENSOR(compute_t, partial), const int channels, const int sharing,      \
-      const int images, const int rows, const int2 input_size,                \
-      const int2 grad_size, const int2 kernel_size, const int2 stride,        \
-      const int2 padding, const int2 dilation, const int4 input_stride,       \
+#define WEIGHT_PARAMETERS                                                         \
+  CONST_TENSOR(storage_t, input), CONST_TENSOR(storage_t, grad),                  \
+      TENSOR(compute_t, partial), const int channels, const int depth_multiplier, \
+      const int images, const int rows, const int2 input_size,                    \
+      const int2 grad_size, const int2 kernel_size, const int2 stride,            \
+      const int2 padding, const int2 dilation, const int4 input_stride,           \
       const int4 grad_stride
 
 #if LANES > 1
 
-// One work-item: one channel's taps over the `rows` rows of a part.
+// One work-item: one channel's filter elements over the `rows` rows of a part.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_weight_rows(WEIGHT_PARAMETERS) {
   const int channel = get_global_id(0);
   const int part = get_global_id(1);
   const int end = min(images * grad_size.s0, (part + 1) * rows);
-  const int taps = KERNEL_H * KERNEL_W;
+  const int filter_size = KERNEL_H * KERNEL_W;
   const int step = stride.s1;
   const int columns = min(COLUMNS_AT_ONCE(step), (grad_size.s1 + LANES - 1) / LANES * LANES);
   const int reach = REACH(columns, step);
   const global storage_t *in =
-      POINTER(input) + (size_t)(channel / sharing) * input_stride.s1;
+      POINTER(input) + (size_t)(channel / depth_multiplier) * input_stride.s1;
   const global storage_t *from = POINTER(grad) + (size_t)channel * grad_stride.s1;
-  lanes_t sums[MAX_TAPS];
+  lanes_t sums[MAX_FILTER_SIZE];
   compute_t kept[KEPT_ROWS * (SPAN + SPAN_SLACK)];
   compute_t factors[SPAN + SPAN_SLACK];
-  for (int tap = 0; tap < taps; ++tap) sums[tap] = 0;
+  for (int element = 0; element < filter_size; ++element) sums[element] = 0;
 
   for (int ow = 0; ow < grad_size.s1; ow += columns) {
     const int first = ow * step - padding.s1;
@@ -71,24 +71,24 @@ void depthwise_weight_rows(WEIGHT_PARAMETERS) {
       }
     }
   }
-  global compute_t *out = POINTER(partial) + ((size_t)part * channels + channel) * taps;
-  for (int tap = 0; tap < taps; ++tap) {
-    out[tap] = LANES_SUM(sums[tap]);
+  global compute_t *out = POINTER(partial) + ((size_t)part * channels + channel) * filter_size;
+  for (int element = 0; element < filter_size; ++element) {
+    out[element] = LANES_SUM(sums[element]);
   }
 }
 
-// One work-item: the taps of LANES channels over a part. sharing is 1.
+// One work-item: the filter elements of LANES channels over a part. depth_multiplier is 1.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_weight_channels(WEIGHT_PARAMETERS) {
   const int channel = get_global_id(0) * LANES;
   const int count = min(LANES, channels - channel);
   const int part = get_global_id(1);
   const int end = min(images * grad_size.s0, (part + 1) * rows);
-  const int taps = KERNEL_H * KERNEL_W;
+  const int filter_size = KERNEL_H * KERNEL_W;
   const global storage_t *in = POINTER(input) + channel * input_stride.s1;
   const global storage_t *from = POINTER(grad) + channel * grad_stride.s1;
-  lanes_t sums[MAX_TAPS];
-  for (int tap = 0; tap < taps; ++tap) sums[tap] = 0;
+  lanes_t sums[MAX_FILTER_SIZE];
+  for (int element = 0; element < filter_size; ++element) sums[element] = 0;
 
   for (int i = part * rows; i < end; ++i) {
     const int oh = i % grad_size.s0;
@@ -111,36 +111,36 @@ void depthwise_weight_channels(WEIGHT_PARAMETERS) {
       }
     }
   }
-  global compute_t *out = POINTER(partial) + ((size_t)part * channels + channel) * taps;
-  for (int tap = 0; tap < taps; ++tap) {
+  global compute_t *out = POINTER(partial) + ((size_t)part * channels + channel) * filter_size;
+  for (int element = 0; element < filter_size; ++element) {
     compute_t lane[LANES];
-    vstore16(sums[tap], 0, lane);
-    for (int l = 0; l < count; ++l) out[l * taps + tap] = lane[l];
+    vstore16(sums[element], 0, lane);
+    for (int l = 0; l < count; ++l) out[l * filter_size + element] = lane[l];
   }
 }
 
 #else
 
-// One work-group: one channel's tap over a part.
+// One work-group: one channel's filter element over a part.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
 void depthwise_weight_each(WEIGHT_PARAMETERS) {
   local compute_t shared_sums[WG_SIZE];
   const int lane = get_local_id(0);
-  const int taps = KERNEL_H * KERNEL_W;
-  const int channel = (int)get_group_id(0) / taps;
-  const int tap = (int)get_group_id(0) % taps;
+  const int filter_size = KERNEL_H * KERNEL_W;
+  const int channel = (int)get_group_id(0) / filter_size;
+  const int element = (int)get_group_id(0) % filter_size;
   const int part = get_global_id(1);
   const int end = min(images * grad_size.s0, (part + 1) * rows) * grad_size.s1;
   const global storage_t *in =
-      POINTER(input) + (size_t)(channel / sharing) * input_stride.s1;
+      POINTER(input) + (size_t)(channel / depth_multiplier) * input_stride.s1;
   const global storage_t *from = POINTER(grad) + (size_t)channel * grad_stride.s1;
   compute_t sum = 0;
   for (int i = part * rows * grad_size.s1 + lane; i < end; i += WG_SIZE) {
     const int ow = i % grad_size.s1;
     const int oh = i / grad_size.s1 % grad_size.s0;
     const int n = i / grad_size.s1 / grad_size.s0;
-    const int ih = oh * stride.s0 - padding.s0 + tap / KERNEL_W * dilation.s0;
-    const int iw = ow * stride.s1 - padding.s1 + tap % KERNEL_W * dilation.s1;
+    const int ih = oh * stride.s0 - padding.s0 + element / KERNEL_W * dilation.s0;
+    const int iw = ow * stride.s1 - padding.s1 + element % KERNEL_W * dilation.s1;
     if (ih >= 0 && ih < input_size.s0 && iw >= 0 && iw < input_size.s1) {
       sum = fma(LOAD(from, (size_t)n * grad_stride.s0 + oh * grad_stride.s2 +
                                ow * grad_stride.s3),
@@ -156,7 +156,7 @@ void depthwise_weight_each(WEIGHT_PARAMETERS) {
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   if (lane == 0) {
-    POINTER(partial)[((size_t)part * channels + channel) * taps + tap] = shared_sums[0];
+    POINTER(partial)[((size_t)part * channels + channel) * filter_size + element] = shared_sums[0];
   }
 }
 

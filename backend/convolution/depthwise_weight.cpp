@@ -11,7 +11,7 @@ using at::Tensor;
 
 namespace {
 
-// Adds parts [part][tap][channel] of a weight's gradient.
+// Adds parts [part][element][channel] of a weight's gradient.
 void total_weight(const ConvolutionProblem& p,
                   const ConvolutionArguments& a,
                   const Tensor& partial) {
@@ -44,7 +44,7 @@ void launch_weight(const ConvolutionProblem& p,
                    int64_t at_once,
                    int64_t rows) {
   const Tensor partial =
-      empty_like_meta({parts, p.taps(), p.channels},
+      empty_like_meta({parts, p.filter_size(), p.channels},
                       {},
                       a.weight.options().dtype(compute_type(p.dtype)));
   launch(a.weight,
@@ -67,22 +67,23 @@ void launch_weight(const ConvolutionProblem& p,
   total_weight(p, a, partial);
 }
 
-// Of depthwise_weight_strips.cl.
-bool is_weight_in_strips(const ConvolutionProblem& p,
-                         const ConvolutionArguments& a) {
+// Of depthwise_weight_row_tiles.cl.
+bool is_weight_in_row_tiles(const ConvolutionProblem& p,
+                            const ConvolutionArguments& a) {
   return p.stride[1] == p.stride[2] && p.dilation == Spatial{1, 1, 1} &&
          is_channels_last(a.input, a.output);
 }
 
-void run_weight_strips(const ConvolutionProblem& p,
-                       const ConvolutionArguments& a) {
+void run_weight_row_tiles(const ConvolutionProblem& p,
+                          const ConvolutionArguments& a) {
   const int64_t most =
-      std::max(kFactors / p.taps() / kLanes, int64_t{1}) * kLanes;
+      std::max(kFactors / p.filter_size() / kLanes, int64_t{1}) * kLanes;
   const runtime::DeviceInfo& device = aten::device_of(a.weight).info();
   const int64_t units = device.compute_units;
-  // Sums of three rows of taps need more than 16 registers of 8 floats.
+  // Sums of three rows of filter elements need more than 16 registers of 8
+  // floats.
   const bool sums_rows =
-      device.has_wide_registers && p.kernel[1] >= 3 && p.kernel[2] <= 3;
+      device.has_avx512_registers && p.kernel[1] >= 3 && p.kernel[2] <= 3;
   const int64_t all_rows = p.images * p.output[1];
   const int64_t at_once = std::min(most, ceil_div(p.channels, kLanes) * kLanes);
   const int64_t groups = ceil_div(p.channels, at_once);
@@ -91,8 +92,8 @@ void run_weight_strips(const ConvolutionProblem& p,
   launch_weight(
       p,
       a,
-      sources::depthwise_weight_strips,
-      "depthwise_weight_strips",
+      sources::depthwise_weight_row_tiles,
+      "depthwise_weight_row_tiles",
       {{"DTYPE", dtype_of(a.input)},
        {"LANES", kLanes},
        {"KERNEL_H", p.kernel[1]},
@@ -145,7 +146,7 @@ void launch_by_images(const ConvolutionProblem& p,
 void run_weight_planes(const ConvolutionProblem& p,
                        const ConvolutionArguments& a) {
   const int64_t side = p.kernel[2];
-  const bool is_wide = aten::device_of(a.weight).info().has_wide_registers;
+  const bool is_wide = aten::device_of(a.weight).info().has_avx512_registers;
   launch_by_images(p,
                    a,
                    sources::depthwise_planes,
@@ -186,9 +187,9 @@ void run_weight_3x3(const ConvolutionProblem& p,
 void depthwise_backward_weight(const ConvolutionProblem& p,
                                const ConvolutionArguments& a) {
   const bool is_cpu = aten::device_of(a.weight).is_cpu();
-  const int64_t sharing = p.out_channels / p.groups;
-  if (is_cpu && sharing == 1 && p.channels >= kLanes) {
-    if (is_weight_in_strips(p, a)) return run_weight_strips(p, a);
+  const int64_t depth_multiplier = p.out_channels / p.groups;
+  if (is_cpu && depth_multiplier == 1 && p.channels >= kLanes) {
+    if (is_weight_in_row_tiles(p, a)) return run_weight_row_tiles(p, a);
     if (is_weight_3x3(p, a)) return run_weight_3x3(p, a);
     if (is_weight_in_planes(p, a)) return run_weight_planes(p, a);
   }
@@ -196,7 +197,7 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
   const int64_t rows = ceil_div(
       all_rows,
       std::clamp<int64_t>(
-          all_rows / (is_cpu ? rows_at_once(p.output[2]) : kRowsAtOnce),
+          all_rows / (is_cpu ? rows_of_item(p.output[2]) : kRowsAtOnce),
           1,
           kMaxParts));
   const int64_t parts = ceil_div(all_rows, rows);
@@ -204,8 +205,9 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
       empty_like_meta({parts, p.out_channels, 1, 1, p.kernel[1], p.kernel[2]},
                       {},
                       a.weight.options().dtype(compute_type(p.dtype)));
-  const bool by_channels = sharing == 1 && is_channels_last(a.input, a.output);
-  const int64_t blocks = !is_cpu       ? p.out_channels * p.taps() * kGroupSize
+  const bool by_channels =
+      depth_multiplier == 1 && is_channels_last(a.input, a.output);
+  const int64_t blocks = !is_cpu ? p.out_channels * p.filter_size() * kGroupSize
                          : by_channels ? ceil_div(p.out_channels, kLanes)
                                        : p.out_channels;
   launch(a.weight,
@@ -221,7 +223,7 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
          arg_in(a.output),
          arg(partial),
          static_cast<int32_t>(p.out_channels),
-         static_cast<int32_t>(sharing),
+         static_cast<int32_t>(depth_multiplier),
          static_cast<int32_t>(p.images),
          static_cast<int32_t>(rows),
          plane(p.input),

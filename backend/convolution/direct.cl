@@ -1,9 +1,9 @@
 // Convolution of an image whose channels follow each other in memory: a matrix
-// product whose left operand is the image as it lies, a pixel a row. Its right
-// operand is the weight, in panels (panels.clh) whose depth runs over taps and
-// within a tap over `run` elements of the image that follow each other.
+// product whose left operand is the image in its original layout, a pixel a row. Its right
+// operand is the weight, in panels (panels.clh) whose depth runs over filter elements and
+// within a filter element over `run` elements of the image that follow each other.
 //
-// Output pixel o meets tap t at pixel o * step + origin + t * dilation of the
+// Output pixel o meets filter element t at pixel o * step + origin + t * dilation of the
 // image; a data gradient of stride s is s * s such convolutions.
 
 #include "types.clh"
@@ -14,24 +14,24 @@
 
 #define PIXEL_CHANNEL(i) pixel[i][l]
 
-#define STRIDES(name)                                                     \
-  const index_t name##_batch_stride, const index_t name##_d_stride,       \
+#define STRIDES(name)                                               \
+  const index_t name##_batch_stride, const index_t name##_d_stride, \
       const index_t name##_h_stride, const index_t name##_w_stride
 
 // One work-item: the tiles of ROWS pixels by COLUMNS output channels from
-// get_global_id(0) * tiles_at_once on. They come in strips of
-// `row_tiles_of_strip` rows of tiles; in one, those of the same channels follow
+// get_global_id(0) * tiles_at_once on. They come by
+// `row_tiles_at_once` rows of tiles; in one, those of the same channels follow
 // each other.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
                 CONST_TENSOR(compute_t, panels), CONST_TENSOR(compute_t, bias),
                 TENSOR(compute_t, out), const int rows, const int columns, const int run,
-                const int4 image_size, const int4 out_size, const int4 taps,
+                const int4 image_size, const int4 out_size, const int4 filter,
                 const int4 step, const int4 origin, const int4 dilation, STRIDES(image),
-                STRIDES(out), const index_t out_channel_stride, const int panel_taps,
-                const int first_tap, const int4 tap_step, const int has_bias,
+                STRIDES(out), const index_t out_channel_stride, const int panel_elements,
+                const int first_element, const int4 element_step, const int has_bias,
                 const index_t bias_stride, const int tiles_at_once,
-                const int row_tiles_of_strip) {
+                const int row_tiles_at_once) {
   const int row_tiles = (rows + ROWS - 1) / ROWS;
   const int column_tiles = (columns + COLUMNS - 1) / COLUMNS;
   const int offset_of_sums = OFFSET_OF_SUMS(rows);
@@ -40,16 +40,16 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
 
   for (int tile = get_global_id(0) * tiles_at_once; tile < last_tile; ++tile) {
     const int first_row_tile =
-        tile / (row_tiles_of_strip * column_tiles) * row_tiles_of_strip;
-    const int of_strip = tile - first_row_tile * column_tiles;
-    const int strip_rows = min(row_tiles_of_strip, row_tiles - first_row_tile);
-    const int column_tile = of_strip / strip_rows;
-    const int row_tile = first_row_tile + of_strip % strip_rows;
+        tile / (row_tiles_at_once * column_tiles) * row_tiles_at_once;
+    const int of_rows = tile - first_row_tile * column_tiles;
+    const int rows_at_once = min(row_tiles_at_once, row_tiles - first_row_tile);
+    const int column_tile = of_rows / rows_at_once;
+    const int row_tile = first_row_tile + of_rows % rows_at_once;
     // The last tile overlaps its neighbour.
     const int first_row = min(row_tile * ROWS, rows - ROWS);
     const int first_column = column_tile * COLUMNS;
     const global compute_t *panel =
-        POINTER(panels) + (size_t)first_column * panel_taps * run;
+        POINTER(panels) + (size_t)first_column * panel_elements * run;
 
     int4 places[ROWS];  // of the image
     int4 lowest = INT_MAX;  // of all places
@@ -86,20 +86,20 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
     VECTOR sums[ROWS][VECTORS];
     FOR_EACH_VECTOR(i, j) totals[i][j] = sums[i][j] = 0;
     int summed = 0;
-    for (int d = 0; d < taps.s0; ++d) {
-      for (int h = 0; h < taps.s1; ++h) {
-        for (int w = 0; w < taps.s2; ++w) {
-          const int4 tap = (int4)(d, h, w, 0) * dilation;
-          const int4 first = lowest + tap;
-          const int4 last = highest + tap;
-          // A tap of which no pixel is inside adds nothing.
+    for (int d = 0; d < filter.s0; ++d) {
+      for (int h = 0; h < filter.s1; ++h) {
+        for (int w = 0; w < filter.s2; ++w) {
+          const int4 element = (int4)(d, h, w, 0) * dilation;
+          const int4 first = lowest + element;
+          const int4 last = highest + element;
+          // A filter element of which no pixel is inside adds nothing.
           if (last.s0 < 0 || last.s1 < 0 || last.s2 < 0 || first.s0 >= image_size.s0 ||
               first.s1 >= image_size.s1 || first.s2 >= image_size.s2) {
             continue;
           }
           const global compute_t *pixel[ROWS];
           const index_t offset =
-              tap.s0 * image_d_stride + tap.s1 * image_h_stride + tap.s2 * image_w_stride;
+              element.s0 * image_d_stride + element.s1 * image_h_stride + element.s2 * image_w_stride;
 #pragma unroll
           for (int i = 0; i < ROWS; ++i) {
             pixel[i] = POINTER(image) + (from[i] + offset);
@@ -108,7 +108,7 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
               last.s1 >= image_size.s1 || last.s2 >= image_size.s2) {
 #pragma unroll
             for (int i = 0; i < ROWS; ++i) {
-              const int4 place = places[i] + tap;
+              const int4 place = places[i] + element;
               if ((uint)place.s0 >= (uint)image_size.s0 ||
                   (uint)place.s1 >= (uint)image_size.s1 ||
                   (uint)place.s2 >= (uint)image_size.s2) {
@@ -117,8 +117,8 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
             }
           }
           const global compute_t *b =
-              panel + (size_t)(first_tap + d * tap_step.s0 + h * tap_step.s1 +
-                               w * tap_step.s2) * run * COLUMNS;
+              panel + (size_t)(first_element + d * element_step.s0 + h * element_step.s1 +
+                               w * element_step.s2) * run * COLUMNS;
           for (int c = 0; c < run;) {
             const int end = min(run, c + SUM_BLOCK - summed);
             summed += end - c;
@@ -163,7 +163,7 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
     if (out_channel_stride == 1) {
       if (width == COLUMNS) {
         FOR_EACH_VECTOR(i, j) {
-          stream_lanes(POINTER(out), to[i] + first_column + j * LANES, 1, LANES,
+          store_lanes_nt(POINTER(out), to[i] + first_column + j * LANES, 1, LANES,
                        totals[i][j]);
         }
         continue;
@@ -179,24 +179,24 @@ void direct_cpu(CONST_TENSOR(compute_t, image), CONST_TENSOR(compute_t, zeros),
     // Pixels follow each other, not channels.
     const int is_dense = to[ROWS - 1] - to[0] == ROWS - 1;
     for (int j = 0; j * LANES < width; ++j) {
-      lanes_t turned[LANES];
+      lanes_t transposed[LANES];
 #pragma unroll
       for (int i = 0; i < LANES; ++i) {
-        turned[i] = i < ROWS ? totals[i % ROWS][j] : 0;
+        transposed[i] = i < ROWS ? totals[i % ROWS][j] : 0;
       }
-      transpose(turned);
+      transpose(transposed);
       for (int l = 0; l < min(LANES, width - j * LANES); ++l) {
         global compute_t *line =
             POINTER(out) + (first_column + j * LANES + l) * out_channel_stride;
         if (is_dense) {
 #if ROWS == 16
-          vstore16(turned[l], 0, line + to[0]);
+          vstore16(transposed[l], 0, line + to[0]);
 #else
-          vstore8(turned[l].lo, 0, line + to[0]);
+          vstore8(transposed[l].lo, 0, line + to[0]);
 #endif
         } else {
           compute_t lane[LANES];
-          vstore16(turned[l], 0, lane);
+          vstore16(transposed[l], 0, lane);
           for (int i = 0; i < ROWS; ++i) {
             line[to[i]] = lane[i];
           }

@@ -1,6 +1,6 @@
 // Convolutions of images whose channels follow each other, without columns.
 #include "../../cpp/aten/factories.h"
-#include "../common/streamed.h"
+#include "../common/non_temporal.h"
 #include "chunks.h"
 #include "kernel_sources.h"
 
@@ -14,8 +14,8 @@ using at::Tensor;
 
 namespace {
 
-// Images of fewer channels are copied with their borders, so that the taps of a
-// row follow each other too.
+// Images of fewer channels are copied with their borders, so that the filter
+// elements of a row follow each other too.
 constexpr int64_t kFewChannels = 16;
 // Pixels of images whose parts stay in a core's cache while a weight's gradient
 // sums them.
@@ -26,17 +26,17 @@ int64_t width_of(const Tensor& on, int64_t columns) {
   return std::min(round_up(columns, 16), right_width(on, columns));
 }
 
-// out[o] = sum of taps t of panels[first_tap + t * tap_step] *
-// image[o * step + origin + t * dilation], in elements of `run`.
+// out[o] = sum of filter elements t of panels[first_element + t * element_step]
+// * image[o * step + origin + t * dilation], in elements of `run`.
 struct DirectProduct {
-  Spatial taps;
+  Spatial filter;
   Spatial step;
   Spatial origin;
   Spatial dilation;
   int64_t run;
-  int64_t panel_taps;
-  int64_t first_tap;
-  Spatial tap_step;
+  int64_t panel_elements;
+  int64_t first_element;
+  Spatial element_step;
 };
 
 void multiply_directly(const Tensor& image,
@@ -51,78 +51,82 @@ void multiply_directly(const Tensor& image,
   const int64_t width = width_of(out, columns);
   const int64_t tiles = row_tiles * ceil_div(columns, width);
   const int64_t at_once = tiles_at_once(
-      out, tiles, 1, height * width * product.run * product.panel_taps);
+      out, tiles, 1, height * width * product.run * product.panel_elements);
   const Tensor zeros = at::zeros({product.run}, image.options());
   const Spatial image_size{image.size(2), image.size(3), image.size(4)};
   const Spatial out_size{out.size(2), out.size(3), out.size(4)};
   const auto stride = [](int64_t value) {
     return index_argument(value, false);
   };
-  launch(
-      out,
-      sources::direct,
-      "direct_cpu",
-      {{"DTYPE", dtype_of(out)},
-       {"LANES", 16},
-       {"ROWS", height},
-       {"ROWS_AT_ONCE", rows_at_once(out, height)},
-       {"COLUMNS", width},
-       {"STREAM",
-        is_streamed(aten::device_of(out), out.scalar_type(), rows * columns)}},
-      range(ceil_div(tiles, at_once), 1, 1, 1),
-      arg_in(image),
-      arg_in(zeros),
-      arg_in(panels),
-      bias.defined() ? arg_in(bias) : arg_in(zeros),
-      arg(out),
-      static_cast<int32_t>(rows),
-      static_cast<int32_t>(columns),
-      static_cast<int32_t>(product.run),
-      vector4(image_size),
-      vector4(out_size),
-      vector4(product.taps),
-      vector4(product.step),
-      vector4(product.origin),
-      vector4(product.dilation),
-      stride(image.stride(0)),
-      stride(image.stride(2)),
-      stride(image.stride(3)),
-      stride(image.stride(4)),
-      stride(out.stride(0)),
-      stride(out.stride(2)),
-      stride(out.stride(3)),
-      stride(out.stride(4)),
-      stride(out.stride(1)),
-      static_cast<int32_t>(product.panel_taps),
-      static_cast<int32_t>(product.first_tap),
-      vector4(product.tap_step),
-      static_cast<int32_t>(bias.defined()),
-      stride(bias.defined() ? bias.stride(0) : 0),
-      static_cast<int32_t>(at_once),
-      static_cast<int32_t>(std::min(row_tiles, kRowTilesOfStrip)));
+  launch(out,
+         sources::direct,
+         "direct_cpu",
+         {{"DTYPE", dtype_of(out)},
+          {"LANES", 16},
+          {"ROWS", height},
+          {"ROWS_AT_ONCE", rows_at_once(out, height)},
+          {"COLUMNS", width},
+          {"NON_TEMPORAL",
+           is_non_temporal(
+               aten::device_of(out), out.scalar_type(), rows * columns)}},
+         range(ceil_div(tiles, at_once), 1, 1, 1),
+         arg_in(image),
+         arg_in(zeros),
+         arg_in(panels),
+         bias.defined() ? arg_in(bias) : arg_in(zeros),
+         arg(out),
+         static_cast<int32_t>(rows),
+         static_cast<int32_t>(columns),
+         static_cast<int32_t>(product.run),
+         vector4(image_size),
+         vector4(out_size),
+         vector4(product.filter),
+         vector4(product.step),
+         vector4(product.origin),
+         vector4(product.dilation),
+         stride(image.stride(0)),
+         stride(image.stride(2)),
+         stride(image.stride(3)),
+         stride(image.stride(4)),
+         stride(out.stride(0)),
+         stride(out.stride(2)),
+         stride(out.stride(3)),
+         stride(out.stride(4)),
+         stride(out.stride(1)),
+         static_cast<int32_t>(product.panel_elements),
+         static_cast<int32_t>(product.first_element),
+         vector4(product.element_step),
+         static_cast<int32_t>(bias.defined()),
+         stride(bias.defined() ? bias.stride(0) : 0),
+         static_cast<int32_t>(at_once),
+         static_cast<int32_t>(std::min(row_tiles, kRowTilesOfStrip)));
 }
 
-// Panels of the weight whose rows are its dimension `row`, tap by tap.
-Tensor pack_taps(const ConvolutionProblem& p, const Tensor& weight, int row) {
-  const Tensor taps = with_pixel_stride(weight);
+// Panels of the weight whose rows are its dimension `row`, filter element by
+// filter element.
+Tensor pack_elements(const ConvolutionProblem& p,
+                     const Tensor& weight,
+                     int row) {
+  const Tensor filter = with_pixel_stride(weight);
   const int depth = 1 - row;
-  return pack_kept(taps,
-                   0,
-                   {{},
-                    level(taps.size(row), taps.stride(row)),
-                    {taps.size(depth), taps.stride(4), taps.stride(depth)},
-                    0},
-                   1,
-                   taps.size(row),
-                   p.taps() * taps.size(depth),
-                   width_of(weight, taps.size(row)));
+  return pack_kept(
+      filter,
+      0,
+      {{},
+       level(filter.size(row), filter.stride(row)),
+       {filter.size(depth), filter.stride(4), filter.stride(depth)},
+       0},
+      1,
+      filter.size(row),
+      p.filter_size() * filter.size(depth),
+      width_of(weight, filter.size(row)));
 }
 
 bool has_few_channels(const ConvolutionProblem& p) {
   return p.channels < kFewChannels && p.dilation[2] == 1;
 }
 
-// Taps whose row is a long run although channels are few.
+// Filter elements whose row is a long run although channels are few.
 bool has_long_rows(const ConvolutionProblem& p) {
   return has_few_channels(p) && p.kernel[2] >= 7;
 }
@@ -175,38 +179,40 @@ bool supports_direct(const ConvolutionProblem& p,
   return is_product(p, device, p.images * p.pixels());
 }
 
-// Elsewhere the image is copied: that pays for several taps of long runs.
+// Elsewhere the image is copied: that pays for several filter elements of long
+// runs.
 bool prefers_direct(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
   return p.is_channels_last ||
-         (p.taps() > 1 && (p.channels >= kFewChannels || has_long_rows(p)));
+         (p.filter_size() > 1 &&
+          (p.channels >= kFewChannels || has_long_rows(p)));
 }
 
 void direct_forward(const ConvolutionProblem& p,
                     const ConvolutionArguments& a) {
   const int64_t rows = p.kernel[1] * p.kernel[2];
-  const int64_t direction = a.reverses_taps ? -1 : 1;
+  const int64_t direction = a.rotates_filter ? -1 : 1;
   DirectProduct product{
-      .taps = p.kernel,
+      .filter = p.kernel,
       .step = p.stride,
       .origin = {-p.padding[0], -p.padding[1], -p.padding[2]},
       .dilation = p.dilation,
       .run = p.channels,
-      .panel_taps = p.taps(),
-      .first_tap = a.reverses_taps ? p.taps() - 1 : 0,
-      .tap_step = {direction * rows, direction * p.kernel[2], direction}};
+      .panel_elements = p.filter_size(),
+      .first_element = a.rotates_filter ? p.filter_size() - 1 : 0,
+      .element_step = {direction * rows, direction * p.kernel[2], direction}};
   Tensor image;
-  if (has_few_channels(p) && !a.reverses_taps) {
+  if (has_few_channels(p) && !a.rotates_filter) {
     image = with_borders(p, a.input);
     product.origin = {0, 0, 0};
     product.run *= p.kernel[2];
-    product.taps[2] = 1;
-    product.panel_taps /= p.kernel[2];
-    product.tap_step = {p.kernel[1], 1, 0};
+    product.filter[2] = 1;
+    product.panel_elements /= p.kernel[2];
+    product.element_step = {p.kernel[1], 1, 0};
   } else {
     image = with_channels_last(a.input);
   }
   multiply_directly(
-      image, pack_taps(p, a.weight, 0), a.bias, a.output, product);
+      image, pack_elements(p, a.weight, 0), a.bias, a.output, product);
 }
 
 bool supports_direct_data(const ConvolutionProblem& p,
@@ -220,23 +226,24 @@ bool supports_direct_data(const ConvolutionProblem& p,
 
 bool prefers_direct_data(const ConvolutionProblem& p,
                          const runtime::DeviceInfo&) {
-  return p.is_channels_last || (p.taps() > 1 && p.channels >= kFewChannels);
+  return p.is_channels_last ||
+         (p.filter_size() > 1 && p.channels >= kFewChannels);
 }
 
-// Input pixels of one remainder by the stride meet the same taps, at output
-// pixels that follow each other.
+// Input pixels of one remainder by the stride meet the same filter elements, at
+// output pixels that follow each other.
 void direct_backward_data(const ConvolutionProblem& p,
                           const ConvolutionArguments& a) {
   const Tensor grad = with_channels_last(a.output);
-  const Tensor panels = pack_taps(p, a.weight, 1);
-  const Spatial tap_size{p.kernel[1] * p.kernel[2], p.kernel[2], 1};
+  const Tensor panels = pack_elements(p, a.weight, 1);
+  const Spatial element_size{p.kernel[1] * p.kernel[2], p.kernel[2], 1};
   const int64_t classes = p.stride[0] * p.stride[1] * p.stride[2];
   for (int64_t index = 0; index < classes; ++index) {
     DirectProduct product{.step = {1, 1, 1},
                           .dilation = {1, 1, 1},
                           .run = p.out_channels,
-                          .panel_taps = p.taps(),
-                          .first_tap = 0};
+                          .panel_elements = p.filter_size(),
+                          .first_element = 0};
     Tensor image = a.input;
     int64_t rest = index;
     for (size_t d = 0; d < p.stride.size(); ++d) {
@@ -244,12 +251,13 @@ void direct_backward_data(const ConvolutionProblem& p,
       const int64_t remainder = rest % stride;
       rest /= stride;
       const int64_t first = (remainder + p.padding[d]) % stride;
-      const int64_t taps =
+      const int64_t filter =
           ceil_div(std::max<int64_t>(p.kernel[d] - first, 0), stride);
-      product.taps[d] = taps;
-      product.origin[d] = (remainder + p.padding[d]) / stride - (taps - 1);
-      product.first_tap += (first + stride * (taps - 1)) * tap_size[d];
-      product.tap_step[d] = -stride * tap_size[d];
+      product.filter[d] = filter;
+      product.origin[d] = (remainder + p.padding[d]) / stride - (filter - 1);
+      product.first_element +=
+          (first + stride * (filter - 1)) * element_size[d];
+      product.element_step[d] = -stride * element_size[d];
       image = image.slice(d + 2, remainder, std::nullopt, stride);
     }
     multiply_directly(grad, panels, Tensor(), image, product);
@@ -278,10 +286,10 @@ bool prefers_direct_weight(const ConvolutionProblem& p,
   const int64_t padded = p.channels == 16 ? 16
                                           : std::min(round_up(p.channels, 32),
                                                      round_up(p.channels, 48));
-  return has_long_rows(p) ||
-         ((is_volume || is_line) && p.taps() > 1 && p.out_channels <= 256 &&
-          p.images * p.pixels() >= 2 * p.out_channels &&
-          padded <= p.channels + p.channels / 8);
+  return has_long_rows(p) || ((is_volume || is_line) && p.filter_size() > 1 &&
+                              p.out_channels <= 256 &&
+                              p.images * p.pixels() >= 2 * p.out_channels &&
+                              padded <= p.channels + p.channels / 8);
 }
 
 void direct_backward_weight(const ConvolutionProblem& p,
@@ -301,7 +309,7 @@ void direct_backward_weight(const ConvolutionProblem& p,
     const int64_t pixels = chunk.problem.images * p.pixels();
     // A tile's pieces of the gradient are half a line each: packing pays where
     // they are read often.
-    const int64_t readers = p.taps() / merged * ceil_div(run, width);
+    const int64_t readers = p.filter_size() / merged * ceil_div(run, width);
     const bool in_place =
         grad.stride(1) == 1 && p.out_channels >= height && readers <= 2;
     const Tensor left = in_place ? grad

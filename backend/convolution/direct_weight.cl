@@ -1,7 +1,7 @@
 // The weight's gradient of a convolution whose images have channels that follow
 // each other, without columns: a product of the output's gradient, in panels
-// (panels.clh), and of the image as it lies, tap by tap. `run` elements of the
-// image that follow each other meet a tap.
+// (panels.clh), and of the image in its original layout, filter element by filter element.
+// `run` elements of the image that follow each other meet a filter element.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -14,13 +14,13 @@
 
 #define CHANNEL(i) a[i]
 
-// Positions of the output whose tap lies inside the image: from .s0 to .s1.
+// Positions of the output whose filter element lies inside the image: from .s0 to .s1.
 static inline int2 inside(int size, int out_size, int stride, int first) {
   return (int2)(first >= 0 ? 0 : (-first + stride - 1) / stride,
                 first >= size ? 0 : min(out_size, (size - 1 - first) / stride + 1));
 }
 
-// One work-item: ROWS output channels by COLUMNS elements at one tap.
+// One work-item: ROWS output channels by COLUMNS elements at one filter element.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void direct_weight_cpu(CONST_TENSOR(compute_t, grad), const index_t grad_row_stride,
                        const index_t grad_batch_stride, const index_t grad_stride,
@@ -32,17 +32,17 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, grad), const index_t grad_row_str
                        const index_t d_stride, const index_t h_stride,
                        const index_t w_stride, const int channels,
                        const index_t row_stride, const index_t channel_stride,
-                       const index_t tap_stride, const int adds) {
+                       const index_t element_stride, const int adds) {
   const int own_row = get_global_id(0) * ROWS;
-  // The last tile of rows as they lie begins in its neighbour.
+  // The last tile of rows in their original layout begins in its neighbour.
   const int first_row = IN_PLACE ? min(own_row, rows - ROWS) : own_row;
   const int column_tiles = (run + COLUMNS - 1) / COLUMNS;
   const int own_column = get_global_id(1) % column_tiles * COLUMNS;
-  const int tap = get_global_id(1) / column_tiles;
-  // Whole vectors are read: the last tile begins in its neighbour.
+  const int element = get_global_id(1) / column_tiles;
+  // Full vectors are read: the last tile begins in its neighbour.
   const int first_column = max(0, min(own_column, run - COLUMNS));
-  const int4 at = (int4)(tap / (kernel_size.s1 * kernel_size.s2),
-                         tap / kernel_size.s2 % kernel_size.s1, tap % kernel_size.s2, 0) *
+  const int4 at = (int4)(element / (kernel_size.s1 * kernel_size.s2),
+                         element / kernel_size.s2 % kernel_size.s1, element % kernel_size.s2, 0) *
                       dilation - padding;
   const int2 ds = inside(image_size.s0, out_size.s0, stride.s0, at.s0);
   const int2 hs = inside(image_size.s1, out_size.s1, stride.s1, at.s1);
@@ -96,9 +96,9 @@ void direct_weight_cpu(CONST_TENSOR(compute_t, grad), const index_t grad_row_str
       vstore16(totals[i][j] + sums[i][j], j, line);
     }
     for (int column = own_column; column < last_column; ++column) {
-      // Taps of a row that follow each other are one run.
+      // Filter elements of a row that follow each other are one run.
       global compute_t *p = POINTER(weight) + (first_row + i) * row_stride +
-                            (tap * (run / channels) + column / channels) * tap_stride +
+                            (element * (run / channels) + column / channels) * element_stride +
                             column % channels * channel_stride;
       const compute_t value = line[column - first_column];
       *p = adds ? *p + value : value;

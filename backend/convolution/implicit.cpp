@@ -33,8 +33,8 @@ Spatial scaled(const Spatial& a, const Spatial& b) {
   return {a[0] * b[0], a[1] * b[1], a[2] * b[2]};
 }
 
-// What is counted, z, y, x: pixels or taps, how far apart they are in memory,
-// and whether they follow each other there.
+// What is counted, z, y, x: pixels or filter elements, how far apart they are
+// in memory, and whether they follow each other there.
 struct Grid {
   Spatial sizes;
   Spatial strides;
@@ -98,22 +98,22 @@ struct Side {
   }
 };
 
-// How pixels and taps meet in the image.
+// How pixels and filter elements meet in the image.
 struct Walk {
   Grid pixels;  // strides unused
-  Grid taps;
+  Grid filter;
   Spatial step;
   Spatial origin;
-  Spatial tap_step;
+  Spatial element_step;
   Spatial bounds;
 
-  // True where a pixel's tap may lie outside of the image.
+  // True where a pixel's filter element may lie outside of the image.
   bool is_checked() const {
     for (size_t d = 0; d < 3; ++d) {
       const int64_t pixels_reach = (pixels.sizes[d] - 1) * step[d];
-      const int64_t taps_reach = (taps.sizes[d] - 1) * tap_step[d];
-      if (origin[d] + std::min<int64_t>(taps_reach, 0) < 0 ||
-          origin[d] + pixels_reach + std::max<int64_t>(taps_reach, 0) >=
+      const int64_t filter_reach = (filter.sizes[d] - 1) * element_step[d];
+      if (origin[d] + std::min<int64_t>(filter_reach, 0) < 0 ||
+          origin[d] + pixels_reach + std::max<int64_t>(filter_reach, 0) >=
               bounds[d]) {
         return true;
       }
@@ -121,12 +121,12 @@ struct Walk {
     return false;
   }
   bool is_flat() const {
-    return bounds[0] == 1 && pixels.sizes[0] == 1 && taps.sizes[0] == 1 &&
+    return bounds[0] == 1 && pixels.sizes[0] == 1 && filter.sizes[0] == 1 &&
            origin[0] == 0;
   }
   // Pixels are the image's own.
   bool is_identity() const {
-    return taps.count() == 1 && !is_checked() && pixels.sizes == bounds;
+    return filter.count() == 1 && !is_checked() && pixels.sizes == bounds;
   }
 };
 
@@ -144,12 +144,12 @@ struct ImageProduct {
 
 void run(const ImageProduct& c) {
   const Walk& walk = c.walk;
-  const int64_t taps = walk.taps.count();
-  const int64_t all_taps = c.channels * taps;
+  const int64_t filter_size = walk.filter.count();
+  const int64_t all_elements = c.channels * filter_size;
   const int64_t all_pixels = c.images * walk.pixels.count();
   const bool is_gradient = c.is_weight_gradient;
   const bool is_channels_last = c.image.stride(1) == 1 && c.image.size(1) > 1;
-  const bool has_channels_innermost = taps == 1 || is_channels_last;
+  const bool has_channels_innermost = filter_size == 1 || is_channels_last;
   const Side right{arg_in(c.image),
                    {walk.bounds, strides_of(c.image)},
                    c.channels,
@@ -191,24 +191,24 @@ void run(const ImageProduct& c) {
       .is_checked = walk.is_checked(),
       .is_flat = walk.is_flat(),
       .pixel_sizes = four(walk.pixels.sizes),
-      .tap_sizes =
-          four(walk.taps.sizes, has_channels_innermost ? c.channels : taps),
+      .element_size = four(walk.filter.sizes,
+                           has_channels_innermost ? c.channels : filter_size),
       .step = four(walk.step),
       .origin = four(walk.origin),
-      .tap_step = four(walk.tap_step),
+      .element_step = four(walk.element_step),
       .bounds = four(walk.bounds),
       .image_strides = four(strides_of(c.image), c.image.stride(0)),
       .channel_stride = static_cast<int32_t>(c.image.stride(1)),
       .left_strides = four(c.left.grid.strides, c.left.outer_stride),
       .out_strides = four(c.out.grid.strides, c.out.outer_stride)};
-  const int64_t columns = is_gradient ? all_taps : all_pixels;
+  const int64_t columns = is_gradient ? all_elements : all_pixels;
   launch_product(
       c.image,
       {.operands = c.image.scalar_type(),
        .product = {c.groups,
                    c.left.line,
                    columns,
-                   is_gradient ? all_pixels : all_taps},
+                   is_gradient ? all_pixels : all_elements},
        .left = {c.left.view,
                 level(c.left.line, c.left.line_stride),
                 0,
@@ -264,14 +264,15 @@ Walk walk_of(const ConvolutionProblem& p) {
 }
 
 // Along one dimension, the image positions that leave one remainder by the
-// stride, and the taps that they meet: every `tap_stride`-th from `tap` on.
+// stride, and the filter elements that they meet: every `element_stride`-th
+// from `element` on.
 struct Remainder {
   int64_t positions;
-  int64_t taps;
-  int64_t tap;
-  int64_t tap_stride;
+  int64_t filter_size;
+  int64_t element;
+  int64_t element_stride;
   int64_t origin;
-  int64_t tap_step;
+  int64_t element_step;
 };
 
 Remainder remainder_of(const ConvolutionProblem& p, size_t d, int64_t first) {
@@ -283,13 +284,14 @@ Remainder remainder_of(const ConvolutionProblem& p, size_t d, int64_t first) {
               stride / std::gcd(stride, dilation),
               0,
               0};
-  while (r.tap < r.tap_stride && (reach - r.tap * dilation) % stride != 0) {
-    ++r.tap;
+  while (r.element < r.element_stride &&
+         (reach - r.element * dilation) % stride != 0) {
+    ++r.element;
   }
-  if (r.tap < r.tap_stride && r.tap < p.kernel[d]) {
-    r.taps = ceil_div(p.kernel[d] - r.tap, r.tap_stride);
-    r.origin = (reach - r.tap * dilation) / stride;
-    r.tap_step = -r.tap_stride * dilation / stride;
+  if (r.element < r.element_stride && r.element < p.kernel[d]) {
+    r.filter_size = ceil_div(p.kernel[d] - r.element, r.element_stride);
+    r.origin = (reach - r.element * dilation) / stride;
+    r.element_step = -r.element_stride * dilation / stride;
   }
   return r;
 }
@@ -312,7 +314,7 @@ void implicit_forward(const ConvolutionProblem& p,
                       const ConvolutionArguments& a) {
   Side weight = side_of_weight(p, a.weight, 0);
   weight.view = arg_in(a.weight);
-  if (a.reverses_taps) {
+  if (a.rotates_filter) {
     for (size_t d = 0; d < 3; ++d) {
       int64_t& stride = weight.grid.strides[d];
       weight.view.offset += (p.kernel[d] - 1) * stride;
@@ -357,7 +359,7 @@ void implicit_backward_data(const ConvolutionProblem& p,
     if (r[0].positions * r[1].positions * r[2].positions == 0) {
       continue;
     }
-    if (r[0].taps * r[1].taps * r[2].taps == 0) {
+    if (r[0].filter_size * r[1].filter_size * r[2].filter_size == 0) {
       has_untouched = true;
     } else {
       products.push_back(r);
@@ -374,14 +376,15 @@ void implicit_backward_data(const ConvolutionProblem& p,
     weight.view = arg_in(a.weight);
     Side image = side_of_image(p, a.input);
     for (size_t d = 0; d < 3; ++d) {
-      weight.view.offset += r[d].tap * weight.grid.strides[d];
+      weight.view.offset += r[d].element * weight.grid.strides[d];
       // The remainder is what the origin was made of.
-      const int64_t first =
-          (r[d].origin * p.stride[d] - p.padding[d]) + r[d].tap * p.dilation[d];
+      const int64_t first = (r[d].origin * p.stride[d] - p.padding[d]) +
+                            r[d].element * p.dilation[d];
       image.view.offset += first * image.grid.strides[d];
     }
-    weight.grid = {all(&Remainder::taps),
-                   scaled(weight.grid.strides, all(&Remainder::tap_stride))};
+    weight.grid = {
+        all(&Remainder::filter_size),
+        scaled(weight.grid.strides, all(&Remainder::element_stride))};
     image.grid = {all(&Remainder::positions),
                   scaled(image.grid.strides, p.stride)};
     run({.is_weight_gradient = false,
@@ -392,7 +395,7 @@ void implicit_backward_data(const ConvolutionProblem& p,
                   {weight.grid.sizes, {}},
                   {1, 1, 1},
                   all(&Remainder::origin),
-                  all(&Remainder::tap_step),
+                  all(&Remainder::element_step),
                   p.output},
          .image = a.output,
          .left = weight,

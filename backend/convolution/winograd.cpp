@@ -2,7 +2,8 @@
 // tiles of the image and outputs are transformed by kernels of their own; in
 // between are 36 products of matrices, one a frequency.
 #include "winograd.h"
-#include "../common/streamed.h"
+#include "../common/lanes.h"
+#include "../common/non_temporal.h"
 #include "chunks.h"
 
 #include "../../cpp/aten/factories.h"
@@ -18,7 +19,6 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kLanes = 16;
 // Vectors of a work-item of winograd_weight: drivers spend up to 300 ns on one.
 constexpr int64_t kWeightSteps = 32;
 // BLOCKS of winograd_planes.cl: vectors of channels of a work-item.
@@ -30,26 +30,26 @@ bool has_vectors_innermost(const Tensor& image) {
   return image.stride(1) == 1 && image.size(1) >= kLanes;
 }
 
-runtime::Define stream_define(const Tensor& image) {
-  return {
-      "STREAM",
-      is_streamed(aten::device_of(image), image.scalar_type(), image.numel())};
+runtime::Define non_temporal_define(const Tensor& image) {
+  return {"NON_TEMPORAL",
+          is_non_temporal(
+              aten::device_of(image), image.scalar_type(), image.numel())};
 }
 
 Tensor make_weight_panels(const ConvolutionProblem& p,
                           const Tensor& weight,
-                          bool reverses_taps,
+                          bool rotates_filter,
                           int64_t width) {
   const bool is_cpu = aten::device_of(weight).is_cpu();
   Tensor panels =
       empty_panels(weight, kFrequencies, p.out_channels, p.channels, width);
   const int64_t lanes = is_cpu ? kLanes : 1;
   const int64_t steps = is_cpu ? kWeightSteps : 1;
-  const int64_t last_tap = 2 * (weight.stride(3) + weight.stride(4));
-  const int64_t first_tap = reverses_taps ? last_tap : 0;
-  const int64_t direction = reverses_taps ? -1 : 1;
-  BufferView taps = arg_in(weight);
-  taps.offset += first_tap;
+  const int64_t last_element = 2 * (weight.stride(3) + weight.stride(4));
+  const int64_t first_element = rotates_filter ? last_element : 0;
+  const int64_t direction = rotates_filter ? -1 : 1;
+  BufferView filter = arg_in(weight);
+  filter.offset += first_element;
   launch(weight,
          sources::winograd_weight,
          "winograd_weight",
@@ -61,7 +61,7 @@ Tensor make_weight_panels(const ConvolutionProblem& p,
                ceil_div(p.out_channels, width),
                is_cpu ? 1 : 64,
                1),
-         taps,
+         filter,
          arg(panels),
          as_int(p.out_channels),
          as_int(p.channels),
@@ -75,11 +75,11 @@ Tensor make_weight_panels(const ConvolutionProblem& p,
 // Panels of `width` output channels, kept while the weight stands.
 Tensor transform_weight(const ConvolutionProblem& p,
                         const Tensor& weight,
-                        bool reverses_taps,
+                        bool rotates_filter,
                         int64_t width) {
   return packed_weight(
-      weight, sources::winograd_weight, {reverses_taps, width}, [&] {
-        return make_weight_panels(p, weight, reverses_taps, width);
+      weight, sources::winograd_weight, {rotates_filter, width}, [&] {
+        return make_weight_panels(p, weight, rotates_filter, width);
       });
 }
 
@@ -94,7 +94,7 @@ Tensor transform_input(const ConvolutionProblem& p,
                input,
                sources::winograd_input,
                {"winograd_input",
-                stream_define(input),
+                non_temporal_define(input),
                 range(ceil_div(tiles, width) * width, p.channels, 64, 1)},
                width,
                first,
@@ -116,7 +116,7 @@ void transform_output(const ConvolutionProblem& p,
                output,
                sources::winograd_output,
                {"winograd_output",
-                stream_define(output),
+                non_temporal_define(output),
                 range(tiles, p.out_channels, 64, 1)},
                1,
                first,
@@ -131,7 +131,7 @@ void transform_output(const ConvolutionProblem& p,
 }
 
 // How many tiles are worked on at once.
-int64_t tiles_at_once(const ConvolutionProblem& p, const Tensor& on) {
+int64_t tiles_of_pass(const ConvolutionProblem& p, const Tensor& on) {
   const int64_t all = p.images * tiling_of(p).tiles();
   const int64_t bytes =
       kFrequencies * (p.channels + p.out_channels) *
@@ -181,7 +181,7 @@ void launch_rows_of_channels(const ConvolutionProblem& p,
                image,
                has_vectors_innermost(image) ? sources::winograd_channels
                                             : sources::winograd_planes,
-               {kernel, stream_define(image), range_of(p, image, tiles)},
+               {kernel, non_temporal_define(image), range_of(p, image, tiles)},
                kLanes,
                first,
                tiles,
@@ -195,11 +195,11 @@ void launch_rows_of_channels(const ConvolutionProblem& p,
 void forward_on_cpu(const ConvolutionProblem& p,
                     const ConvolutionArguments& a) {
   const Tensor weight = transform_weight(
-      p, a.weight, a.reverses_taps, right_width(a.weight, p.out_channels));
+      p, a.weight, a.rotates_filter, right_width(a.weight, p.out_channels));
   const Tiling tiling = tiling_of(p);
   const int64_t all = p.images * tiling.tiles();
   const int64_t step =
-      ceil_div(tiles_at_once(p, a.output), tiling.columns) * tiling.columns;
+      ceil_div(tiles_of_pass(p, a.output), tiling.columns) * tiling.columns;
   for (int64_t first = 0; first < all; first += step) {
     const int64_t tiles = std::min(step, all - first);
     const int64_t rows = std::max(tiles, kFewestRows);
@@ -306,9 +306,9 @@ void winograd_forward(const ConvolutionProblem& p,
     return;
   }
   const Tensor weight = transform_weight(
-      p, a.weight, a.reverses_taps, left_width(a.weight, p.out_channels));
+      p, a.weight, a.rotates_filter, left_width(a.weight, p.out_channels));
   const int64_t all = p.images * tiling_of(p).tiles();
-  const int64_t step = tiles_at_once(p, a.output);
+  const int64_t step = tiles_of_pass(p, a.output);
   for (int64_t first = 0; first < all; first += step) {
     const int64_t tiles = std::min(step, all - first);
     const Tensor input = transform_input(p, a.input, first, tiles);

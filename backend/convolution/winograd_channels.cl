@@ -8,16 +8,16 @@
 #define LOAD_LANES(p) CONCAT(load_lanes_, DTYPE)(p)
 
 #define LOAD_PIXEL(y, x) LOAD_LANES(pixels + y * h_stride + x * w_stride)
-#define LOAD_INSIDE(y, x)                                                      \
-  ((uint)(row + y) < (uint)height && (uint)(column + x) < (uint)width         \
-       ? LOAD_PIXEL(y, x)                                                      \
+#define LOAD_INSIDE(y, x)                                             \
+  ((uint)(row + y) < (uint)height && (uint)(column + x) < (uint)width \
+       ? LOAD_PIXEL(y, x)                                             \
        : (lanes_t)0)
-#define TRANSFORM_COLUMNS(load)                                                \
-  _Pragma("unroll") for (int x = 0; x < 6; ++x) {                             \
-    lanes_t d[6], o[6];                                                        \
-    _Pragma("unroll") for (int y = 0; y < 6; ++y) d[y] = load(y, x);          \
-    transform_input(d, o);                                                     \
-    _Pragma("unroll") for (int y = 0; y < 6; ++y) half_way[y][x] = o[y];      \
+#define TRANSFORM_COLUMNS(load)                                          \
+  _Pragma("unroll") for (int x = 0; x < 6; ++x) {                        \
+    lanes_t d[6], o[6];                                                  \
+    _Pragma("unroll") for (int y = 0; y < 6; ++y) d[y] = load(y, x);     \
+    transform_input(d, o);                                               \
+    _Pragma("unroll") for (int y = 0; y < 6; ++y) half_way[y][x] = o[y]; \
   }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -101,7 +101,7 @@ void winograd_output_channels(CONST_TENSOR(compute_t, products), CONST_TENSOR(st
           if (y < rows && x < columns) {
             global storage_t *to = POINTER(output) + at + y * h_stride + x * w_stride;
             const lanes_t value = o[x] + added;
-            stream_whole_lanes(to, value);
+            store_full_lanes_nt(to, value);
           }
         }
       }

@@ -55,7 +55,7 @@ Tensor transform_tiles(const ConvolutionProblem& p,
   return panels;
 }
 
-int64_t tile_rows_at_once(const ConvolutionProblem& p, const Tensor& on) {
+int64_t tile_rows_of_pass(const ConvolutionProblem& p, const Tensor& on) {
   const Tiling tiling = tiling_of(p);
   const int64_t bytes =
       kFrequencies * (p.channels + p.out_channels) * tiling.columns *
@@ -75,7 +75,7 @@ void winograd_backward_weight(const ConvolutionProblem& p,
                       level(p.channels, 1),
                       sums.frequency_stride};
   const int64_t all = p.images * tiling_of(p).rows;
-  const int64_t step = tile_rows_at_once(p, a.weight);
+  const int64_t step = tile_rows_of_pass(p, a.weight);
   for (int64_t first = 0; first < all; first += step) {
     const TileRows rows{first, std::min(step, all - first)};
     const Tensor grads = transform_tiles(

@@ -1,6 +1,6 @@
 // Winograd's transforms on CPUs where pixels of a channel follow each other: as in
 // winograd_channels.cl between images and rows of channels, but 16 channels of a
-// segment of a row of tiles are turned in registers on the way.
+// segment of a row of tiles are transposed in registers on the way.
 //
 // One work-item: a row of tiles of BLOCKS vectors of channels.
 
@@ -8,7 +8,7 @@
 #include "panels.clh"
 #include "transpose_vectors.clh"
 #include "image_lines.clh"
-#include "fetch.clh"
+#include "prefetch.clh"
 
 #define BLOCKS 8
 // Tiles of a segment: 46 columns of input are 3 vectors, 64 columns of output 4.
@@ -18,9 +18,9 @@
 #define OUTPUT_COLUMNS (4 * LANES)
 
 // The last vector overlaps its neighbour; fewer channels than a vector leave lanes.
-#define FOR_CHANNELS(c)                                                        \
+#define FOR_CHANNELS(c)                                                                         \
   for (int block = get_global_id(1) * BLOCKS, c = min(block * LANES, max(channels - LANES, 0)); \
-       block < min((int)(get_global_id(1) + 1) * BLOCKS, (channels + LANES - 1) / LANES); \
+       block < min((int)(get_global_id(1) + 1) * BLOCKS, (channels + LANES - 1) / LANES);       \
        ++block, c = min(block * LANES, max(channels - LANES, 0)))
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -55,7 +55,7 @@ void winograd_input_planes(CONST_TENSOR(storage_t, input), TENSOR(compute_t, mat
               const global storage_t *plane = POINTER(input) + from + l * channel_stride;
               a[l] = select((lanes_t)0, CONCAT(load_lanes_, DTYPE)(plane), is_inside);
               // What the next row of tiles reads, which is far away.
-              if (y >= 2) fetch(plane + 4 * h_stride);
+              if (y >= 2) PREFETCH(plane + 4 * h_stride);
             }
             transpose(a);
           } else {
@@ -109,7 +109,7 @@ static inline void store_planes(global storage_t *to, const lanes_t *pixels, int
     if (w_stride == 1 && count >= LANES) {
       for (int l = 0; l < valid; ++l) {
         global storage_t *line = to + l * channel_stride + from;
-        stream_whole_lanes(line, a[l]);
+        store_full_lanes_nt(line, a[l]);
       }
     } else {
       for (int l = 0; l < valid; ++l)

@@ -14,7 +14,7 @@ void winograd_sums(CONST_TENSOR(compute_t, sums), TENSOR(storage_t, weight),
   if (channel >= channels) {
     return;
   }
-  // Rows are padded to whole vectors.
+  // Rows are padded to full vectors.
   const global compute_t *in = POINTER(sums) + row * row_stride + channel;
   lanes_t lines[3][6];
 #pragma unroll
@@ -34,20 +34,20 @@ void winograd_sums(CONST_TENSOR(compute_t, sums), TENSOR(storage_t, weight),
       lines[y][x] = g[y];
     }
   }
-  lanes_t taps[9];
+  lanes_t filter[9];
 #pragma unroll
   for (int y = 0; y < 3; ++y) {
-    transform_weight_gradient(lines[y], taps + y * 3);
+    transform_weight_gradient(lines[y], filter + y * 3);
   }
   global storage_t *out =
       POINTER(weight) + row * out_row_stride + channel * out_channel_stride;
   const int lanes = min(LANES, channels - channel);
-  const compute_t *values = (const compute_t *)taps;
+  const compute_t *values = (const compute_t *)filter;
   for (int l = 0; l < lanes; ++l) {
 #pragma unroll
-    for (int tap = 0; tap < 9; ++tap) {
-      STORE(out, l * out_channel_stride + tap / 3 * out_h_stride + tap % 3 * out_w_stride,
-            values[tap * LANES + l]);
+    for (int element = 0; element < 9; ++element) {
+      STORE(out, l * out_channel_stride + element / 3 * out_h_stride + element % 3 * out_w_stride,
+            values[element * LANES + l]);
     }
   }
 }

@@ -6,10 +6,10 @@
 #include "panels.clh"
 #include "transpose_vectors.clh"
 #include "image_lines.clh"
-#include "fetch.clh"
+#include "prefetch.clh"
 
-#define TILE_PARAMETERS                                                        \
-  CONST_TENSOR(storage_t, image), TENSOR(compute_t, panels), const int top,   \
+#define TILE_PARAMETERS                                                     \
+  CONST_TENSOR(storage_t, image), TENSOR(compute_t, panels), const int top, \
       const int left, const int extent, TILES_PARAMETERS
 
 #ifndef SIZE
@@ -45,7 +45,7 @@ static inline void load_channels(const global storage_t *in, lanes_t *line, int 
     for (int l = 0; l < LANES; ++l) {
       const int row = at + min(l, lanes - 1) * channel_stride;
       rows[l] = load_columns(in, row, column + x, width, w_stride, extent);
-      fetch(in + row + (column + x + 2 * LANES) * w_stride);
+      PREFETCH(in + row + (column + x + 2 * LANES) * w_stride);
     }
     transpose(rows);
 #pragma unroll
@@ -59,9 +59,9 @@ static inline void load_channels(const global storage_t *in, lanes_t *line, int 
 #if WIDTH >= LANES
 #define STORE_CHANNELS(value, to) vstore16(value, 0, to);
 #else
-#define STORE_CHANNELS(value, to)         \
-  vstore8(value.lo, 0, to);               \
-  if (has_next) {                         \
+#define STORE_CHANNELS(value, to)            \
+  vstore8(value.lo, 0, to);                  \
+  if (has_next) {                            \
     vstore8(value.hi, 0, (to) + panel_size); \
   }
 #endif

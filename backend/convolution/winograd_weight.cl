@@ -22,7 +22,7 @@ void winograd_weight(CONST_TENSOR(storage_t, weight), TENSOR(compute_t, panels),
   const int begin = get_global_id(0) * STEPS * LANES;
   const global storage_t *in = POINTER(weight);
   for (int first = begin; first < min(begin + STEPS * LANES, size); first += LANES) {
-    compute_t taps[9][LANES] __attribute__((aligned(64)));
+    compute_t filter[9][LANES] __attribute__((aligned(64)));
     for (int l = 0; l < LANES; ++l) {
       const int channel = (first + l) / ROWS;
       const int row = panel * ROWS + (first + l) % ROWS;
@@ -33,7 +33,7 @@ void winograd_weight(CONST_TENSOR(storage_t, weight), TENSOR(compute_t, panels),
 #pragma unroll
         for (int x = 0; x < 3; ++x) {
           const compute_t value = LOAD(in, at + y * h_stride + x * w_stride);
-          taps[y * 3 + x][l] = is_inside ? value : 0;
+          filter[y * 3 + x][l] = is_inside ? value : 0;
         }
       }
     }
@@ -43,7 +43,7 @@ void winograd_weight(CONST_TENSOR(storage_t, weight), TENSOR(compute_t, panels),
       lanes_t g[3], o[6];
 #pragma unroll
       for (int y = 0; y < 3; ++y) {
-        g[y] = *(const lanes_t *)taps[y * 3 + x];
+        g[y] = *(const lanes_t *)filter[y * 3 + x];
       }
       transform_weight(g, o);
 #pragma unroll

@@ -76,9 +76,9 @@ static inline out_lanes_t rounded(values_t value) {
 #endif
 }
 
-#if STREAM && defined(__has_builtin)
+#if NON_TEMPORAL && defined(__has_builtin)
 #if __has_builtin(__builtin_nontemporal_store)
-#define STREAMS 1
+#define HAS_NON_TEMPORAL 1
 #endif
 #endif
 
@@ -90,7 +90,7 @@ void cast(TENSOR(out_t, out), CONST_TENSOR(storage_t, self), const ulong count,
   const global storage_t *x = POINTER(self);
   global out_t *y = POINTER(out);
   ulong i = begin;
-#ifdef STREAMS
+#ifdef HAS_NON_TEMPORAL
   if ((ulong)(y + begin) % sizeof(out_lanes_t) == 0) {
     for (; i + LANES <= end; i += LANES) {
       __builtin_nontemporal_store(rounded(converted(loaded(x + i))),

@@ -2,7 +2,7 @@
 #include "cast.h"
 
 #include "../../cpp/aten/launch.h"
-#include "../common/streamed.h"
+#include "../common/non_temporal.h"
 #include "kernel_sources.h"
 
 #include <algorithm>
@@ -60,7 +60,7 @@ bool cast_contiguous(at::TensorIteratorBase& iter) {
           {"TRUNCATES", at::isFloatingType(from) && !at::isFloatingType(to)},
           {"INT64_TO_FLOAT", from == at::kLong && at::isFloatingType(to)},
           // What is read beside a narrower result takes the caches, too.
-          {"STREAM",
+          {"NON_TEMPORAL",
            exceeds_caches(aten::device_of(out),
                           std::max(out_bytes, (out_bytes + in_bytes) / 2))}},
          range((iter.numel() + chunk - 1) / chunk, 1),

@@ -27,7 +27,7 @@ using at::Tensor;
 constexpr PointwiseOp kCopy{.name = "copy_",
                             .expression = "self",
                             .inputs = "self",
-                            .is_lanewise = true};
+                            .is_vectorizable = true};
 
 runtime::Location location_of(const Tensor& tensor) {
   const BufferView view = arg(tensor);

@@ -30,7 +30,7 @@ constexpr int64_t kMean = 1;
 constexpr int64_t kMax = 2;
 
 // problem_t of embedding_bag.cl.
-struct Problem {
+struct EmbeddingBagProblem {
   int64_t samples = 0;
   int64_t bags = 0;
   int64_t offsets = 0;
@@ -139,7 +139,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
   check_arguments(
       weight, indices, offsets, mode, per_sample_weights, include_last_offset);
   const OptionalTensor weights = contiguous_weights(per_sample_weights);
-  Problem problem;
+  EmbeddingBagProblem problem;
   problem.samples = indices.numel();
   problem.offsets = offsets.size(0);
   problem.bags = problem.offsets - include_last_offset;
@@ -231,7 +231,7 @@ Tensor embedding_bag_dense_backward(const Tensor& grad,
   const Tensor order = sorted_order(indices, false, samples);
   const Tensor sorted = indices.gather(1, order);
   const OptionalTensor weights = contiguous_weights(per_sample_weights);
-  Problem problem;
+  EmbeddingBagProblem problem;
   problem.samples = samples;
   problem.bags = grad.size(0);
   problem.rows = num_weights;
@@ -282,7 +282,7 @@ Tensor embedding_bag_per_sample_weights_backward(const Tensor& grad,
   check_index_types(indices_, offsets);
   const at::ScalarType type = indices_.scalar_type();
   const Tensor indices = indices_.contiguous();  // copy: by number
-  Problem problem;
+  EmbeddingBagProblem problem;
   problem.samples = indices.numel();
   problem.bags = grad.size(0);
   problem.rows = weight.size(0);

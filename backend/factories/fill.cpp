@@ -17,7 +17,7 @@ using at::Tensor;
 constexpr PointwiseOp kFill{.name = "fill_",
                             .expression = "value",
                             .scalars = "value",
-                            .is_lanewise = true,
+                            .is_vectorizable = true,
                             .checks_scalars = true};
 
 Tensor& fill_scalar(Tensor& self, const at::Scalar& value) {

@@ -1,5 +1,6 @@
 #include "multi_tensor.h"
 
+#include "../common/integers.h"
 #include "../common/kernel_text.h"
 
 #include <algorithm>
@@ -385,7 +386,7 @@ void launch_multi_tensor(runtime::Queue& queue,
     batch.elements.push_back(static_cast<uint32_t>(elements));
     batch.first_chunk.push_back(
         batch.first_chunk.back() +
-        static_cast<uint32_t>((elements + length - 1) / length));
+        static_cast<uint32_t>(ceil_div(elements, length)));
     for (const ScalarOperand& scalar : launch.scalars) {
       if (scalar.values.size() > 1) {
         batch.scalars.push_back(scalar.values[t]);

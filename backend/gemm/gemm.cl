@@ -17,14 +17,14 @@
 
 // Columns of `out` have two levels, so that images of a batch follow each
 // other in one product.
-#define GEMM_PARAMETERS                                                       \
-  CONST_TENSOR(compute_t, left), CONST_TENSOR(compute_t, right),              \
-      TENSOR(storage_t, out), CONST_TENSOR(storage_t, self), const int rows,  \
-      const int columns, const int depth, const index_t row_stride,           \
-      LEVELS(column), const index_t batch_stride,                             \
-      const index_t self_row_stride, const index_t self_column_stride,        \
-      const index_t self_batch_stride, const compute_t alpha,                 \
-      const compute_t beta, const index_t stride_in_place,                    \
+#define GEMM_PARAMETERS                                                      \
+  CONST_TENSOR(compute_t, left), CONST_TENSOR(compute_t, right),             \
+      TENSOR(storage_t, out), CONST_TENSOR(storage_t, self), const int rows, \
+      const int columns, const int depth, const index_t row_stride,          \
+      LEVELS(column), const index_t batch_stride,                            \
+      const index_t self_row_stride, const index_t self_column_stride,       \
+      const index_t self_batch_stride, const compute_t alpha,                \
+      const compute_t beta, const index_t stride_in_place,                   \
       const index_t batch_stride_in_place
 
 #ifndef SUM_BLOCK
@@ -32,12 +32,12 @@
 #endif
 
 #include "transpose_vectors.clh"
-#include "fetch.clh"
+#include "prefetch.clh"
 #include "tile.clh"
 
 #define LEFT(i) a[i * row_step]
-#define FETCH_DEPTH 128  // of the left panels: a page of 4 KiB
-#define FETCH_LINES 8    // of a right operand in place, each from a page of its own
+#define PREFETCH_DEPTH 128  // of the left panels: a page of 4 KiB
+#define PREFETCH_LINES 8    // of a right operand in place, each from a page of its own
 
 #define IS_PLAIN_float32 1
 #define IS_PLAIN_float64 1
@@ -77,7 +77,7 @@ static inline int2 corner_of_tile(int tile, int rows, int columns, int row_tiles
 
 // One work-item: the tiles from get_global_id(0) * tiles_at_once on. They come in
 // strips of `row_tiles_of_strip` rows of tiles; in one, those that read the same
-// columns follow each other. TILES_OF_BLOCK of them take turns at SUM_BLOCK of the
+// columns follow each other. TILES_OF_BLOCK of them are blocked over SUM_BLOCK of the
 // depth, so that what several of them read stays in the caches (Goto and van de Geijn,
 // Anatomy of High-Performance Matrix Multiplication, 2008).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -139,13 +139,13 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_s
           for (int l = 0; l < count; ++l) {
             // Few processors ask for panels early enough by themselves.
 #ifndef LEFT_IN_PLACE
-            if (part == 0) fetch(a + FETCH_DEPTH * ROWS);
+            if (part == 0) PREFETCH(a + PREFETCH_DEPTH * ROWS);
 #endif
 #ifdef RIGHT_IN_PLACE
             if (part == 0) {
 #pragma unroll
               for (int j = 0; j < VECTORS; ++j)
-                fetch(b + FETCH_LINES * next_line + j * 16);
+                PREFETCH(b + PREFETCH_LINES * next_line + j * 16);
             }
 #endif
             ADD_OUTER_PRODUCT(sums, part, LEFT, b)
@@ -172,18 +172,18 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_s
       if (row_stride == 1 && column_stride != 1 && first_row + ROWS <= rows &&
           (beta == 0 || self_column_stride == 0)) {
         for (int j = 0; j * LANES < width; ++j) {
-          lanes_t turned[LANES];
+          lanes_t transposed[LANES];
 #pragma unroll
           for (int i = 0; i < LANES; ++i) {
-            turned[i] = i < ROWS ? alpha * totals[i % ROWS][j] : 0;
+            transposed[i] = i < ROWS ? alpha * totals[i % ROWS][j] : 0;
             if (beta != 0 && i < ROWS) {
-              turned[i] += beta * LOAD(base, (first_row + i) * self_row_stride);
+              transposed[i] += beta * LOAD(base, (first_row + i) * self_row_stride);
             }
           }
-          transpose(turned);
+          transpose(transposed);
           const int first = first_column + j * LANES;
           for (int l = 0; l < min(LANES, width - j * LANES); ++l) {
-            store_rows(target + first_row + LEVEL_OFFSET(column, first + l), turned[l]);
+            store_rows(target + first_row + LEVEL_OFFSET(column, first + l), transposed[l]);
           }
         }
         continue;
@@ -209,7 +209,7 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_s
           }
 #pragma unroll
           for (int j = 0; j < VECTORS; ++j) {
-            stream_lanes(line, j * LANES, 1, LANES,
+            store_lanes_nt(line, j * LANES, 1, LANES,
                          alpha * totals[i][j] + (of_row + of_columns[j]));
           }
           line += row_stride;
@@ -228,7 +228,7 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_s
                                             (first_column + j * LANES) * self_column_stride,
                                         self_column_stride, LANES);
           }
-          stream_lanes(target, row_at + first_at + j * LANES, 1, LANES, result);
+          store_lanes_nt(target, row_at + first_at + j * LANES, 1, LANES, result);
         }
         const compute_t *values = (const compute_t *)totals[i];
         for (int l = whole * LANES; l < width; ++l) {

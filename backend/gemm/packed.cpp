@@ -2,7 +2,7 @@
 
 #include "../../cpp/aten/factories.h"
 #include "../../cpp/aten/packed_weight.h"
-#include "../common/streamed.h"
+#include "../common/non_temporal.h"
 #include "kernel_sources.h"
 #include "product_gpu.h"
 
@@ -21,13 +21,13 @@ constexpr int64_t kItemsOfCore = 64;
 
 // Columns of a tile, or fewer.
 int64_t widest_columns(const at::TensorBase& on) {
-  return aten::device_of(on).info().has_wide_registers ? 48 : 16;
+  return aten::device_of(on).info().has_avx512_registers ? 48 : 16;
 }
 
 // TILES_OF_BLOCK. Tiles of wide registers read little enough of what the caches
 // do not hold for one at a time.
 int64_t tiles_of_block(const at::TensorBase& on) {
-  return aten::device_of(on).info().has_wide_registers ? 1 : 32;
+  return aten::device_of(on).info().has_avx512_registers ? 1 : 32;
 }
 
 // Panels of a GPU, whose tiles take several or a part of one.
@@ -82,7 +82,7 @@ int64_t left_width(const at::TensorBase& on, int64_t rows) {
   }
   // Tiles of 16 rows, in parts, are a sixth faster than those of 8 where the
   // registers hold neither.
-  return device.info().has_wide_registers || rows < 16 ||
+  return device.info().has_avx512_registers || rows < 16 ||
                  6 * round_up(rows, 16) > 7 * round_up(rows, 8)
              ? 8
              : 16;
@@ -99,9 +99,9 @@ int64_t right_width(const at::TensorBase& on, int64_t columns) {
 }
 
 int64_t rows_at_once(const at::TensorBase& on, int64_t width) {
-  return aten::device_of(on).info().has_wide_registers ? width
-         : width == 8                                  ? 5
-                                                       : 6;
+  return aten::device_of(on).info().has_avx512_registers ? width
+         : width == 8                                    ? 5
+                                                         : 6;
 }
 
 bool is_right_in_place(const at::TensorBase& on,
@@ -243,10 +243,10 @@ void multiply(const at::TensorBase& on,
                                         : "PANELS",
            1},
           {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
-          {"STREAM",
-           is_streamed(aten::device_of(on),
-                       on.scalar_type(),
-                       product.batch * product.rows * product.columns)},
+          {"NON_TEMPORAL",
+           is_non_temporal(aten::device_of(on),
+                           on.scalar_type(),
+                           product.batch * product.rows * product.columns)},
           {"ROWS", height},
           {"ROWS_AT_ONCE", rows_at_once(on, height)},
           {"COLUMNS", width},

@@ -1,6 +1,7 @@
 // Matrix products over packed panels: what gemm and convolution share.
 #pragma once
 
+#include "../common/integers.h"
 #include "../common/kernel_text.h"
 
 #include <ATen/core/Tensor.h>
@@ -9,14 +10,6 @@ namespace torch_opencl::ops {
 
 // DEPTH_BLOCK of panels.clh.
 constexpr int64_t kDepthBlock = 128;
-
-inline int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-
-inline int64_t round_up(int64_t value, int64_t multiple) {
-  return ceil_div(value, multiple) * multiple;
-}
 
 // An index of two levels: (i / size) * outer_stride + (i % size) * stride.
 struct Levels {
@@ -81,7 +74,7 @@ int64_t right_width(const at::TensorBase& on, int64_t columns);
 int64_t rows_at_once(const at::TensorBase& on, int64_t width);
 
 // Tiles that a work-item of a CPU computes, of `multiplications` each; at best
-// whole blocks of `of_block`, which take turns.
+// whole blocks of `of_block`, which block the depth.
 int64_t tiles_at_once(const at::TensorBase& on,
                       int64_t tiles,
                       int64_t batch,

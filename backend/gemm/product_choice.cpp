@@ -1,4 +1,5 @@
 #include "product_choice.h"
+#include "../common/integers.h"
 
 #include <algorithm>
 #include <iterator>
@@ -41,10 +42,6 @@ constexpr double kAlone = 1.5;
 constexpr int64_t kMostParts = 128;
 constexpr int64_t kFewestDepth = 32;
 
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-
 double cost_of(const Member& member,
                const ProductSize& size,
                const ProductDevice& device,
@@ -74,7 +71,7 @@ double cost_of(const Member& member,
 }
 
 // LANES and LANE_ROWS of product_few.cl.
-constexpr int64_t kLanes = 32;
+constexpr int64_t kGroupLanes = 32;
 constexpr int64_t kLaneRows = 4;
 // Work-groups of that kernel, of 128, which hide a unit's loads.
 constexpr int64_t kFewGroupsOfUnit = 8;
@@ -145,9 +142,9 @@ FewChoice choose_few(const ProductSize& size,
     few *= 2;
   }
   const int64_t lines =
-      is_along_depth ? kLaneRows * (few > 4 ? 1 : 2) : kLanes * width;
+      is_along_depth ? kLaneRows * (few > 4 ? 1 : 2) : kGroupLanes * width;
   // What an item steps by, and the steps that a part of the depth is worth.
-  const int64_t step = is_along_depth ? kLanes * width : kLaneRows;
+  const int64_t step = is_along_depth ? kGroupLanes * width : kLaneRows;
   constexpr int64_t kFewestSteps = 8;
   const int64_t groups = ceil_div(size.columns, lines) * size.batch;
   const int64_t wanted =

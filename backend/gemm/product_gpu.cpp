@@ -85,9 +85,9 @@ Divisors divisors_of(const ProductImage& image) {
   divisors.set(0, image.pixel_sizes[2]);
   divisors.set(1, image.pixel_sizes[1]);
   divisors.set(2, image.pixel_sizes[0]);
-  divisors.set(3, image.tap_sizes[2]);
-  divisors.set(4, image.tap_sizes[1]);
-  divisors.set(5, image.tap_sizes[3]);
+  divisors.set(3, image.element_size[2]);
+  divisors.set(4, image.element_size[1]);
+  divisors.set(5, image.element_size[3]);
   return divisors;
 }
 
@@ -103,12 +103,12 @@ void with_image(const ProductImage* image,
   const Divisors divisors = divisors_of(*image);
   function(arguments...,
            image->pixel_sizes,
-           image->tap_sizes,
+           image->element_size,
            divisors.multipliers,
            divisors.shifts,
            image->step,
            image->origin,
-           image->tap_step,
+           image->element_step,
            image->bounds,
            image->image_strides,
            image->channel_stride,

@@ -41,10 +41,10 @@ struct ProductImage {
   bool is_checked;
   bool is_flat;
   Four pixel_sizes;
-  Four tap_sizes;
+  Four element_size;
   Four step;
   Four origin;
-  Four tap_step;
+  Four element_step;
   Four bounds;
   Four image_strides;
   int32_t channel_stride;

@@ -27,7 +27,7 @@ struct SkinnyTile {
 // one.
 SkinnyTile tile_of(const Product& product,
                    const Operand& left,
-                   bool has_wide_registers) {
+                   bool has_avx512_registers) {
   if (left.row.stride == 1 && left.depth.stride != 1 &&
       product.rows >= kSkinny) {
     // The totals of 256 rows and 16 columns fit a first-level cache.
@@ -38,16 +38,17 @@ SkinnyTile tile_of(const Product& product,
   if (left.depth.stride == 1 && product.columns <= kDotColumns &&
       product.depth >= kSkinny) {
     // The registers hold these sums, and the factors.
-    const int64_t rows = !has_wide_registers
+    const int64_t rows = !has_avx512_registers
                              ? std::max<int64_t>(6 / product.columns, 1)
                          : product.columns <= 4 ? 8
                                                 : 4;
     return {"DEPTH_BY_VECTORS", rows, product.columns, 1};
   }
-  return {"COLUMNS_BY_VECTORS", has_wide_registers ? 16 : 6, kSkinny, kSkinny};
+  return {
+      "COLUMNS_BY_VECTORS", has_avx512_registers ? 16 : 6, kSkinny, kSkinny};
 }
 
-// A column that is a panel as it lies.
+// A column that is a panel already.
 bool is_panel(const at::TensorBase& on,
               const Product& product,
               const Operand& right) {
@@ -65,7 +66,7 @@ void multiply_skinny(const at::Tensor& on,
                      const Output& output,
                      const Addend& addend,
                      bool is_large) {
-  const bool is_wide = aten::device_of(on).info().has_wide_registers;
+  const bool is_wide = aten::device_of(on).info().has_avx512_registers;
   const SkinnyTile tile = tile_of(product, left, is_wide);
   at::Tensor panels;
   if (tile.width > 1 || !is_panel(on, product, right)) {

@@ -1,9 +1,10 @@
 // grid_sampler_2d and grid_sampler_3d, with gradients.
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
+#include "../common/integers.h"
+#include "../common/lanes.h"
 #include "kernel_sources.h"
 
-#include <ATen/ceil_div.h>
 #include <ATen/native/GridSamplerUtils.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
@@ -15,19 +16,17 @@ namespace torch_opencl::ops {
 namespace {
 
 using namespace torch_opencl::aten;
-using at::ceil_div;
 using at::Tensor;
 
 constexpr int kWorkGroup = 64;
 constexpr int kTaps[] = {2, 1, 4};  // bilinear, nearest, bicubic
 // Of kernels for CPUs.
-constexpr int kLanes = 16;
 constexpr int kSlotsOfBlock = 1024;
 constexpr int64_t kItems = 64;         // at least, where channels suffice
 constexpr int64_t kMostChannels = 16;  // of an item
 
 // geometry_t of grid_sampler.clh.
-struct Geometry {
+struct GridSamplerGeometry {
   int64_t image_strides[5];
   int64_t out_strides[5];
   int64_t grid_strides[5];
@@ -63,10 +62,10 @@ void check_arguments(const Tensor& input,
 }
 
 template <int kSpatial>
-Geometry geometry_of(const Tensor& image,
-                     const Tensor& grid,
-                     const Tensor& out) {
-  Geometry geometry{};
+GridSamplerGeometry geometry_of(const Tensor& image,
+                                const Tensor& grid,
+                                const Tensor& out) {
+  GridSamplerGeometry geometry{};
   geometry.images = static_cast<int32_t>(image.size(0));
   geometry.channels = static_cast<int32_t>(image.size(1));
   for (int d = 0; d < 2; ++d) {
@@ -93,7 +92,7 @@ template <int kSpatial, class... Tensors>
 void run(const char* kernel,
          const Options& options,
          const NDRange& work,
-         const Geometry& geometry,
+         const GridSamplerGeometry& geometry,
          const Tensor& grid,
          const Tensors&... tensors) {
   launch(grid,
@@ -191,7 +190,7 @@ void run_blocks(const runtime::KernelSource& source,
                 const Tensor& grid,
                 const Tensor& out,
                 const Arguments&... arguments) {
-  Geometry geometry = geometry_of<kSpatial>(image, grid, out);
+  GridSamplerGeometry geometry = geometry_of<kSpatial>(image, grid, out);
   geometry.grid_strides[3] = merged_stride(grid, 1, kSpatial);
   launch(grid,
          source,
@@ -215,7 +214,7 @@ void forward_blocks(const Options& options,
                     const Tensor& grid,
                     const Tensor& out) {
   const int64_t blocks =
-      ceil_div<int64_t>(out[0][0].numel(), pixels_of_block<kSpatial>(options));
+      ceil_div(out[0][0].numel(), pixels_of_block<kSpatial>(options));
   const int64_t channels = image.size(1);
   if (has_pixels(image)) {
     run_blocks<kSpatial>(sources::grid_sampler_pixels,
@@ -273,8 +272,8 @@ void grid_backward_blocks(const Options& options,
                           const Tensor& image,
                           const Tensor& grid,
                           const Tensor& grad_grid) {
-  const int64_t blocks = ceil_div<int64_t>(gradient[0][0].numel(),
-                                           pixels_of_block<kSpatial>(options));
+  const int64_t blocks =
+      ceil_div(gradient[0][0].numel(), pixels_of_block<kSpatial>(options));
   run_blocks<kSpatial>(sources::grid_sampler_planes_backward,
                        "grid_sampler_grid_backward_planes",
                        options,
@@ -348,7 +347,8 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
   check_arguments<kSpatial>(input, given_grid, options);
   const Tensor grid = grid_of_blocks(given_grid);
   const Tensor gradient = gradient_of_blocks(grad_output);
-  const Geometry geometry = geometry_of<kSpatial>(input, grid, gradient);
+  const GridSamplerGeometry geometry =
+      geometry_of<kSpatial>(input, grid, gradient);
   const bool is_empty = gradient.numel() == 0;
   Tensor grad_input;
   if (output_mask[0]) {

@@ -2,9 +2,10 @@
 
 #include "../../cpp/aten/reports.h"
 #include "../common/bits.h"
+#include "../common/integers.h"
 #include "../common/kernel_table.h"
 #include "../common/kernel_text.h"
-#include "../common/streamed.h"
+#include "../common/non_temporal.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
@@ -54,9 +55,9 @@ struct Key {
   int parallel;
   int indices;
   bool is_large;
-  bool streams;  // shared runs are written past the caches
-  bool wraps;    // negative indices
-  bool skips;    // an index
+  bool non_temporal;  // shared runs are stored non-temporally
+  bool wraps;         // negative indices
+  bool skips;         // an index
   Run run;
 
   bool operator==(const Key&) const = default;
@@ -68,7 +69,7 @@ struct Key {
                             parallel,
                             indices,
                             int{is_large},
-                            int{streams},
+                            int{non_temporal},
                             int{wraps},
                             int{skips},
                             static_cast<int>(run)}) {
@@ -118,7 +119,7 @@ Run run_of(const at::TensorIteratorBase& iter,
 std::string move_vector_text(const Key& key) {
   const std::string plain =
       "#define MOVE_VECTOR(from, to) vstore16(vload16(0, from), 0, to);\n";
-  if (!key.streams) {
+  if (!key.non_temporal) {
     return plain;
   }
   const std::string vector = key.dtype == DType::kUInt8    ? "uchar16"
@@ -393,7 +394,7 @@ void launch_indexed(at::TensorIteratorBase& iter,
   }
   arguments.launch(queue,
                    run == Run::kNone ? range(items, kGroupSize)
-                                     : range((items + runs - 1) / runs, 1));
+                                     : range(ceil_div(items, runs), 1));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // nonzero, masked_select, masked_scatter_, equal.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
+#include "../common/integers.h"
 #include "kernel_sources.h"
 
 #include <ATen/ExpandUtils.h>
@@ -30,7 +31,7 @@ constexpr int kWorkGroup = 128;        // its WG_SIZE
 Tensor positions_by_groups(const Tensor& mask) {
   const at::TensorOptions options = mask.options().dtype(at::kLong);
   const int64_t count = mask.numel();
-  const int64_t blocks = (count + kGroupBlock - 1) / kGroupBlock;
+  const int64_t blocks = ceil_div(count, kGroupBlock);
   const Define dtype("DTYPE", dtype_of(mask));
   const NDRange work = range(blocks * kWorkGroup, kWorkGroup);
   const Tensor counts = at::empty({blocks}, options);
@@ -71,7 +72,7 @@ Tensor nonzero_positions(const Tensor& mask) {
   if (!aten::device_of(dense).is_cpu()) {
     return positions_by_groups(dense);
   }
-  const int64_t blocks = (count + kBlock - 1) / kBlock;
+  const int64_t blocks = ceil_div(count, kBlock);
   const Tensor starts = at::empty({blocks + 1}, options);
   const Define dtype("DTYPE", dtype_of(dense));
   launch(dense,

@@ -1,6 +1,7 @@
 // scatter_reduce, scatter with reduce=, and index_reduce.
 #include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
+#include "../common/integers.h"
 #include "../sorting/sort.h"
 #include "kernel_sources.h"
 
@@ -107,7 +108,7 @@ void scatter_by_segments(const Tensor& self,
                   reports(self, op));
   const Tensor order = sorted_order(targets, false, count);
   const Tensor sorted = targets.gather(1, order);
-  const int64_t chunks = (count + kChunk - 1) / kChunk;
+  const int64_t chunks = ceil_div(count, kChunk);
   const Tensor fronts = at::empty({chunks}, self.options());
   const Tensor backs = at::empty({chunks}, self.options());
   launch_segments("scatter_chunks",

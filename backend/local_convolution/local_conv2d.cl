@@ -131,18 +131,18 @@ inline int is_within(const operand_t *operand, int count, int steps) {
 // not in `mask`, whatever was loaded: it may be infinite. Only the right
 // operand's lanes may be apart. A macro, for PoCL's compiler keeps arrays that
 // functions are given in memory.
-#define ACCUMULATE(sums, steps, is_left_cut, is_right_cut, mask)                   \
-  {                                                                                \
-    index_t from_left = 0, from_right = 0;                                         \
-    if (LANES > 1 && is_within(&left, LEFT, steps) && is_within(&right, RIGHT, steps)) { \
-      STEPS(sums, steps, is_left_cut, is_right_cut, mask,                          \
-            WHOLE_SPAN(left.memory + (left.at[a] + from_left)),                    \
-            WHOLE_SPAN(right.memory + (right.at[b] + from_right)))                 \
-    } else {                                                                       \
-      STEPS(sums, steps, is_left_cut, is_right_cut, mask,                          \
-            load_span(left.memory, left.at[a] + from_left, 1, left.extent),        \
+#define ACCUMULATE(sums, steps, is_left_cut, is_right_cut, mask)                              \
+  {                                                                                           \
+    index_t from_left = 0, from_right = 0;                                                    \
+    if (LANES > 1 && is_within(&left, LEFT, steps) && is_within(&right, RIGHT, steps)) {      \
+      STEPS(sums, steps, is_left_cut, is_right_cut, mask,                                     \
+            WHOLE_SPAN(left.memory + (left.at[a] + from_left)),                               \
+            WHOLE_SPAN(right.memory + (right.at[b] + from_right)))                            \
+    } else {                                                                                  \
+      STEPS(sums, steps, is_left_cut, is_right_cut, mask,                                     \
+            load_span(left.memory, left.at[a] + from_left, 1, left.extent),                   \
             load_span(right.memory, right.at[b] + from_right, right.lane_step, right.extent)) \
-    }                                                                              \
+    }                                                                                         \
   }
 #define STEPS(sums, steps, is_left_cut, is_right_cut, mask, load_left, load_right) \
   for (int step = 0; step < (steps); ++step) {                                     \
@@ -168,7 +168,7 @@ inline int is_within(const operand_t *operand, int count, int steps) {
   _Pragma("unroll") for (int a = 0; a < LEFT; ++a) \
   _Pragma("unroll") for (int b = 0; b < RIGHT; ++b)
 
-// Tiles of accumulators that wait in memory while a row of taps goes through them
+// Tiles of accumulators that wait in memory while a row of filter elements goes through them
 // all, so that its weights are read from the nearest cache.
 #if LANES == 1
 #define TILES_AT_ONCE 1
@@ -180,13 +180,13 @@ inline int is_within(const operand_t *operand, int count, int steps) {
 // `part` of the right extent. Work-items that read the same right operand
 // follow each other on cpu-class devices.
 #if LANES == 1
-#define WORK_ITEM(lefts, parts)                                   \
-  const size_t span = get_global_id(0);                           \
+#define WORK_ITEM(lefts, parts)         \
+  const size_t span = get_global_id(0); \
   const int left_tile = get_global_id(1), part = get_global_id(2);
 #else
-#define WORK_ITEM(lefts, parts)                                   \
-  const int left_tile = get_global_id(0) % lefts;                 \
-  const int part = get_global_id(0) / lefts % parts;              \
+#define WORK_ITEM(lefts, parts)                      \
+  const int left_tile = get_global_id(0) % lefts;    \
+  const int part = get_global_id(0) / lefts % parts; \
   const size_t span = get_global_id(0) / lefts / parts;
 #endif
 #define TILES(extent, tile) (((extent) + (tile) - 1) / (tile))
@@ -205,12 +205,12 @@ void local_conv2d_forward(
   const int first = (span - (size_t)row * spans) * LANES;
   const int count = min(LANES, g.out[1] - first);
   const int end = min(g.images, (part + 1) * images);
-  const int taps = g.kernel_size[0] * g.kernel_size[1];
+  const int filter_size = g.kernel_size[0] * g.kernel_size[1];
   const index_t positions = (index_t)g.out[0] * g.out[1];
 
   operand_t left, right;
   left.memory = POINTER(weight);
-  left.step = taps * positions;
+  left.step = filter_size * positions;
   left.lane_step = 1;
   left.extent = left.step * g.channels * g.out_channels;
   right.memory = POINTER(input);
@@ -232,7 +232,7 @@ void local_conv2d_forward(
 #pragma unroll
           for (int a = 0; a < LEFT; ++a) {
             const int channel = min(left_tile * LEFT + a, g.out_channels - 1);
-            left.at[a] = (channel * g.channels * taps + i * g.kernel_size[1] + j) * positions +
+            left.at[a] = (channel * g.channels * filter_size + i * g.kernel_size[1] + j) * positions +
                          row * g.out[1] + first;
           }
 #pragma unroll
@@ -284,12 +284,12 @@ void local_conv2d_input_gradient(
   if (first >= g.in[1]) return;
   const int count = min(LANES, TILES(g.in[1] - first, g.stride[1]));
   const int end = min(g.images, (part + 1) * images);
-  const int taps = g.kernel_size[0] * g.kernel_size[1];
+  const int filter_size = g.kernel_size[0] * g.kernel_size[1];
   const index_t positions = (index_t)g.out[0] * g.out[1];
 
   operand_t left, right;
   left.memory = POINTER(weight);
-  left.step = taps * positions * g.channels;
+  left.step = filter_size * positions * g.channels;
   left.lane_step = 1;
   left.extent = left.step * g.out_channels;
   right.memory = POINTER(gradient);
@@ -314,7 +314,7 @@ void local_conv2d_input_gradient(
 #pragma unroll
           for (int a = 0; a < LEFT; ++a) {
             const int channel = min(left_tile * LEFT + a, g.channels - 1);
-            left.at[a] = (channel * taps + i * g.kernel_size[1] + j) * positions +
+            left.at[a] = (channel * filter_size + i * g.kernel_size[1] + j) * positions +
                          met_row * g.out[1] + column;
           }
 #pragma unroll
@@ -353,7 +353,7 @@ void local_conv2d_weight_gradient(
   const int row = span / spans;
   const int first = (span - (size_t)row * spans) * LANES;
   const int count = min(LANES, g.out[1] - first);
-  const int taps = g.kernel_size[0] * g.kernel_size[1];
+  const int filter_size = g.kernel_size[0] * g.kernel_size[1];
   const index_t positions = (index_t)g.out[0] * g.out[1];
 
   operand_t left, right;
@@ -392,9 +392,9 @@ void local_conv2d_weight_gradient(
           const int channel = part * RIGHT + b;
           const int out_channel = left_tile * LEFT + a;
           if (out_channel < g.out_channels && channel < g.channels) {
-            const index_t tap =
-                ((index_t)out_channel * g.channels + channel) * taps + i * g.kernel_size[1] + j;
-            store_lanes(POINTER(out), tap * positions + row * g.out[1] + first, 1, count,
+            const index_t element =
+                ((index_t)out_channel * g.channels + channel) * filter_size + i * g.kernel_size[1] + j;
+            store_lanes(POINTER(out), element * positions + row * g.out[1] + first, 1, count,
                         sums[a][b]);
           }
         }

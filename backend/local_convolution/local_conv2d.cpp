@@ -3,6 +3,8 @@
 // the three again: python/torch_opencl/nn says which.
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
+#include "../common/integers.h"
+#include "../common/lanes.h"
 #include "kernel_sources.h"
 
 #include <ATen/ops/empty.h>
@@ -19,11 +21,10 @@ using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr int kLanes = 16;
 constexpr int kGpuGroup = 64;
 
 // geometry_t of local_conv2d.cl.
-struct Geometry {
+struct LocalConvGeometry {
   int32_t images;
   int32_t channels;
   int32_t out_channels;
@@ -58,10 +59,10 @@ struct Options {
 };
 
 // Everything a kernel relies on; torch_opencl.nn.functional explains mistakes.
-Geometry check_geometry(const char* name,
-                        IntArrayRef input,
-                        IntArrayRef weight,
-                        const Options& options) {
+LocalConvGeometry check_geometry(const char* name,
+                                 IntArrayRef input,
+                                 IntArrayRef weight,
+                                 const Options& options) {
   TORCH_CHECK(input.size() == 4 && weight.size() == 6,
               name,
               ": expected an input of 4 and a weight of 6 dimensions, got ",
@@ -78,7 +79,7 @@ Geometry check_geometry(const char* name,
               input,
               " has ",
               input[1]);
-  Geometry geometry;
+  LocalConvGeometry geometry;
   const auto narrow = [&](int64_t value) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         fits_int32(value), name, ": a size of ", value, " on opencl");
@@ -138,7 +139,7 @@ void check_operand(const char* name, const Tensor& first, const Tensor& other) {
 
 void check_gradient(const char* name,
                     const Tensor& gradient,
-                    const Geometry& g) {
+                    const LocalConvGeometry& g) {
   const std::array<int64_t, 4> size{
       g.images, g.out_channels, g.out[0], g.out[1]};
   TORCH_CHECK(gradient.sizes() == IntArrayRef(size),
@@ -165,7 +166,7 @@ class Plan {
         units_(aten::device_of(on).info().compute_units),
         left_(left >= 3 ? 4 : 1),
         right_(right < 3 ? 1 : most_right(on)),
-        lefts_((left + left_ - 1) / left_),
+        lefts_(ceil_div(left, left_)),
         right_extent_(right) {}
 
   int64_t lanes() const { return is_cpu_ ? kLanes : 1; }
@@ -176,10 +177,10 @@ class Plan {
   // not needed to keep the device busy.
   int64_t right_part(int64_t items) const {
     const int64_t wanted = units_ * (is_cpu_ ? 8 : 4096);
-    const int64_t tiles = (right_extent_ + right_ - 1) / right_;
+    const int64_t tiles = ceil_div(right_extent_, right_);
     const int64_t parts = std::clamp<int64_t>(
         (wanted + items * lefts_ - 1) / (items * lefts_), 1, tiles);
-    return (tiles + parts - 1) / parts * right_;
+    return ceil_div(tiles, parts) * right_;
   }
   int64_t right() const { return right_; }
 
@@ -190,7 +191,7 @@ class Plan {
            int64_t items,
            int64_t right_part,
            const Arguments&... arguments) const {
-    const int64_t parts = (right_extent_ + right_part - 1) / right_part;
+    const int64_t parts = ceil_div(right_extent_, right_part);
     launch(on,
            sources::local_conv2d,
            kernel,
@@ -250,7 +251,7 @@ Tensor local_conv2d(const Tensor& input,
                     IntArrayRef dilation) {
   constexpr const char* kName = "local_conv2d";
   check_operand(kName, input, weight);
-  const Geometry g = check_geometry(
+  const LocalConvGeometry g = check_geometry(
       kName, input.sizes(), weight.sizes(), {stride, padding, dilation});
   const std::vector<int64_t> positions{weight.size(0), g.out[0], g.out[1]};
   const Tensor out =
@@ -306,7 +307,7 @@ Tensor local_conv2d_input_gradient(const Tensor& gradient,
                                    IntArrayRef dilation) {
   constexpr const char* kName = "local_conv2d_input_gradient";
   check_operand(kName, gradient, weight);
-  const Geometry g = check_geometry(
+  const LocalConvGeometry g = check_geometry(
       kName, input_size, weight.sizes(), {stride, padding, dilation});
   check_gradient(kName, gradient, g);
   const Tensor out = at::empty(
@@ -350,7 +351,7 @@ Tensor local_conv2d_weight_gradient(const Tensor& gradient,
                                     IntArrayRef dilation) {
   constexpr const char* kName = "local_conv2d_weight_gradient";
   check_operand(kName, gradient, input);
-  const Geometry g = check_geometry(
+  const LocalConvGeometry g = check_geometry(
       kName, input.sizes(), weight_size, {stride, padding, dilation});
   check_gradient(kName, gradient, g);
   const Tensor out = at::empty(weight_size, input.options());

@@ -35,7 +35,7 @@ int64_t state_items(const Tensor& tensor) {
   return device.info().vectorizes_work_items ? 16 : 1;
 }
 
-struct Problem {
+struct CtcLossProblem {
   // layout_t of ctc_loss.cl.
   struct Layout {
     int64_t steps;
@@ -48,11 +48,11 @@ struct Problem {
     int64_t blank;
   };
 
-  Problem(const Tensor& log_probs,
-          const Tensor& targets,
-          IntArrayRef input_lengths,
-          IntArrayRef target_lengths,
-          int64_t blank)
+  CtcLossProblem(const Tensor& log_probs,
+                 const Tensor& targets,
+                 IntArrayRef input_lengths,
+                 IntArrayRef target_lengths,
+                 int64_t blank)
       : log_probs(log_probs), targets(targets) {
     check(input_lengths, target_lengths, blank);
     for (int i = 0; i < 3; ++i) {
@@ -106,9 +106,9 @@ struct Problem {
              int64_t blank);
 };
 
-void Problem::check(IntArrayRef input_lengths,
-                    IntArrayRef target_lengths,
-                    int64_t blank) {
+void CtcLossProblem::check(IntArrayRef input_lengths,
+                           IntArrayRef target_lengths,
+                           int64_t blank) {
   TORCH_CHECK(log_probs.numel() > 0, "log_probs tensor must not be empty");
   const at::TensorArg log_probs_arg(log_probs, "log_probs", 1);
   const at::TensorArg targets_arg(targets, "targets", 2);
@@ -180,7 +180,7 @@ std::tuple<Tensor, Tensor> ctc_loss(const Tensor& log_probs,
                                     IntArrayRef target_lengths,
                                     int64_t blank,
                                     bool /*zero_infinity*/) {
-  const Problem problem(
+  const CtcLossProblem problem(
       log_probs, targets, input_lengths, target_lengths, blank);
   const auto& layout = problem.layout;
   Tensor loss = at::empty({layout.batch}, log_probs.options());
@@ -208,7 +208,8 @@ Tensor ctc_loss_backward(const Tensor& grad,
                          const Tensor& log_alpha,
                          int64_t blank,
                          bool zero_infinity) {
-  Problem problem(log_probs, targets, input_lengths, target_lengths, blank);
+  CtcLossProblem problem(
+      log_probs, targets, input_lengths, target_lengths, blank);
   auto& layout = problem.layout;
   layout.grad = grad.dim() > 0 ? grad.stride(0) : 0;
   const Tensor alpha = log_alpha.contiguous();  // copy: is so from _ctc_loss

@@ -47,14 +47,14 @@ struct Samples {
 // Strides by (batch, height, width), 0 where the tensor has no such dimension.
 using Strides = std::array<int64_t, 3>;
 
-struct Problem {
+struct NllLossProblem {
   // `self` is [C], [N, C] or [N, C, H, W]; `out` one number for all samples
   // (no dimensions) or shaped like the target.
-  Problem(const Tensor& self,
-          const Tensor& target,
-          const Tensor& weight,
-          int64_t ignore_index,
-          const Tensor& out)
+  NllLossProblem(const Tensor& self,
+                 const Tensor& target,
+                 const Tensor& weight,
+                 int64_t ignore_index,
+                 const Tensor& out)
       : weight(weight), ignore_index(ignore_index) {
     const int64_t dims = self.dim();
     const int64_t class_dim = dims == 1 ? 0 : 1;
@@ -179,7 +179,7 @@ void forward(const char* op,
              int64_t ignore_index,
              const Tensor& output,
              const Tensor& total_weight) {
-  const Problem problem(self, target, weight, ignore_index, output);
+  const NllLossProblem problem(self, target, weight, ignore_index, output);
   const int64_t count = problem.count();
   if (reduction == at::Reduction::None && self.dim() > 1) {
     total_weight.zero_();
@@ -236,7 +236,7 @@ void backward(const Tensor& grad_output,
               const Tensor& total_weight,
               const Tensor& grad_input) {
   grad_input.zero_();
-  const Problem problem(
+  const NllLossProblem problem(
       grad_input,
       target,
       weight,

@@ -6,7 +6,7 @@
 #include "batch_norm.clh"
 #include "batch_norm_sums.clh"
 
-#if ACROSS || LANES > 1
+#if CHANNELS_INNERMOST || LANES > 1
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_partials(
     const rows_t rows,
@@ -21,7 +21,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
   const int job = (int)get_global_id(0);
   if (job >= jobs) return;
   const int channels = rows.row_size;
-#if ACROSS
+#if CHANNELS_INNERMOST
   const int blocks = (channels + LANES - 1) / LANES;
   const int c = job % blocks * LANES;
   const int count = min(LANES, channels - c);
@@ -37,7 +37,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
   const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
   const channels_t mean = load_statistics(POINTER(means), c, count);
   const index_t place = number * channels;
-#if ACROSS
+#if CHANNELS_INNERMOST
   const index_t x_step = rows.strides[1][0];
   const index_t grad_step = rows.strides[2][0];
   lanes_t sum = 0;

@@ -2,6 +2,7 @@
 
 #include "../../cpp/aten/clamp_epilogue.h"
 #include "../common/group_rows.h"
+#include "../common/integers.h"
 #include "../common/rows.h"
 #include "kernel_sources.h"
 #include "params.h"
@@ -22,10 +23,6 @@ constexpr int64_t kMostChunks = 256;
 constexpr int64_t kManyGroups = 128;
 constexpr int64_t kBlocksOfMany = 32;
 constexpr int64_t kBlocksOfFew = 8;
-
-int64_t divide_up(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
-}
 
 // A tensor's channels over work-groups.
 class Plan {
@@ -48,8 +45,8 @@ class Plan {
                   std::min(kGroups / groups, pixels() / (2 * block)),
                   1,
                   kMostChunks);
-    chunk_ = divide_up(pixels(), wanted);
-    chunks_ = divide_up(pixels(), chunk_);
+    chunk_ = ceil_div(pixels(), wanted);
+    chunks_ = ceil_div(pixels(), chunk_);
   }
 
   bool is_supported() const { return rows_.rank() <= 2; }

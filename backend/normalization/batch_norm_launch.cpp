@@ -13,8 +13,8 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
+using batch_norm::BatchNormProblem;
 using batch_norm::kItemWorkGroup;
-using batch_norm::Problem;
 
 Tensor workspace(const Tensor& input, at::IntArrayRef sizes) {
   return empty_like_meta(
@@ -45,7 +45,7 @@ Statistics batch_statistics(const Tensor& input,
                             const Tensor& running_var,
                             double momentum,
                             double epsilon) {
-  const Problem problem({input, input});
+  const BatchNormProblem problem({input, input});
   const int64_t channels = problem.channels();
   Statistics statistics{workspace(input, {channels}),
                         workspace(input, {channels})};
@@ -102,7 +102,7 @@ Statistics batch_norm_training(const Tensor& input,
       return statistics;
     }
   }
-  const Problem problem({out, input});
+  const BatchNormProblem problem({out, input});
   const Tensor packed_weight = packed(weight);
   const Tensor packed_bias = packed(bias);
   const at::ScalarType type =
@@ -188,7 +188,7 @@ void batch_norm_evaluation(const Tensor& input,
           input, weight, bias, running_mean, running_var, epsilon, out)) {
     return;
   }
-  const Problem problem({out, input});
+  const BatchNormProblem problem({out, input});
   const at::ScalarType type = running_mean.scalar_type();
   if (!problem.is_by_channels() ||
       !all_of_type(type, {weight, bias, running_var})) {
@@ -239,7 +239,7 @@ void batch_norm_transform(const Tensor& input,
                      packed_weight,
                      packed_bias},
                     [&](auto lower, auto upper) {
-                      return Problem({out, input})
+                      return BatchNormProblem({out, input})
                           .transform("batch_norm_transform",
                                      "batch_norm_transform_lines",
                                      true,
@@ -261,7 +261,7 @@ GradientTerms batch_norm_param_gradients(const Tensor& grad_output,
                                          const Tensor& weight,
                                          const Tensor& grad_weight,
                                          const Tensor& grad_bias) {
-  const Problem problem({input, input, grad_output});
+  const BatchNormProblem problem({input, input, grad_output});
   const int64_t channels = problem.channels();
   const GradientTerms result{workspace(input, {channels}),
                              workspace(input, {channels})};
@@ -310,7 +310,7 @@ void batch_norm_training_gradients(const Tensor& grad_output,
     return;
   }
   if (grad_input.defined()) {
-    const Problem problem({grad_input, input, grad_output});
+    const BatchNormProblem problem({grad_input, input, grad_output});
     if (problem.is_by_kept_channels()) {
       const Tensor packed_weight = packed(weight);
       enqueue(input,
@@ -346,7 +346,7 @@ void batch_norm_input_gradient(const Tensor& grad_output,
                                const Tensor& grad_input) {
   const Tensor packed_weight = packed(weight);
   enqueue(input,
-          Problem({grad_input, input, grad_output})
+          BatchNormProblem({grad_input, input, grad_output})
               .transform("batch_norm_transform_backward",
                          "batch_norm_transform_backward_lines",
                          terms.shifts.defined(),

@@ -3,7 +3,7 @@
 // each pixel as one run of memory, LANES channels at a time, with a channel's
 // numbers in private arrays.
 
-#define ACROSS 1
+#define CHANNELS_INNERMOST 1
 #include "batch_norm.clh"
 
 #ifndef CHANNELS
@@ -37,27 +37,27 @@ inline job_t job_of(const rows_t *rows, index_t pixels, index_t chunk) {
   return job;
 }
 
-// Whole vectors side by side, known to the compiler: PoCL tests for each.
+// Full vectors side by side, known to the compiler: PoCL tests for each.
 #if DENSE
 #define COUNT(v) LANES
 #define LOAD_VECTOR(pixel, t, v) CONCAT(load_lanes_, DTYPE)((pixel) + (v) * LANES)
-#define STORE_VECTOR(pixel, t, v, value)                \
-  {                                                     \
-    const lanes_t result_ = value;                      \
-    stream_whole_lanes((pixel) + (v) * LANES, result_); \
+#define STORE_VECTOR(pixel, t, v, value)                 \
+  {                                                      \
+    const lanes_t result_ = value;                       \
+    store_full_lanes_nt((pixel) + (v) * LANES, result_); \
   }
 #else
 #define COUNT(v) ((v) + 1 < job.vectors ? LANES : job.last)
 #define LOAD_VECTOR(pixel, t, v) \
   load_lanes(pixel, (v) * LANES * rows.row_strides[t], rows.row_strides[t], COUNT(v))
-#define STORE_VECTOR(pixel, t, v, value)                                        \
-  stream_lanes(                                                                 \
+#define STORE_VECTOR(pixel, t, v, value) \
+  store_lanes_nt(                        \
       pixel, (v) * LANES * rows.row_strides[t], rows.row_strides[t], COUNT(v), value)
 #endif
 
-#define JOB                                                               \
-  const job_t job = job_of(&rows, pixels, chunk);                         \
-  if (job.first >= job.end) return;                                       \
+#define JOB                                       \
+  const job_t job = job_of(&rows, pixels, chunk); \
+  if (job.first >= job.end) return;               \
   const int channels = rows.row_size;
 #define FOR_EACH_VECTOR for (int v = 0; v < job.vectors; ++v)
 #define CHANNEL(v) (job.channel + (v) * LANES)

@@ -5,8 +5,9 @@
 #include "kernel_sources.h"
 
 #include "../../cpp/aten/launch.h"
+#include "../common/integers.h"
+#include "../common/lanes.h"
 #include "../common/rows.h"
-#include "../common/streamed.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -17,43 +18,21 @@ namespace torch_opencl::ops::batch_norm {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-inline constexpr int kLanes = 16;
 inline constexpr int kStepsCpu = 64;
 inline constexpr int kItemWorkGroup = 64;     // kernels without local memory
 inline constexpr int kReduceWorkGroup = 128;  // a work-group a job, on a GPU
-// Elements of a reduction's job: enough to amortise its start, few enough to
-// stay in a cache for the second look at them.
-inline constexpr int64_t kJobAlong = 8192;
-inline constexpr int64_t kJobAcrossCpu = 256;
-inline constexpr int64_t kJobAcrossGpu = 128;
-inline constexpr int64_t kMostChunksGpu = 512;
 // Of batch_norm_lines.cl: channels of a work-item, and elements that it
 // transforms.
 inline constexpr int64_t kChannelsOfLine = 512;
 inline constexpr int64_t kElementsOfLines = 16384;
-// Of batch_norm_channels.cl: the most that a work-item reads of a channel,
-// pixels that pay for its start and stay in its cache, and the most channels.
-inline constexpr int64_t kChannelBytes = int64_t{2} << 20;
-inline constexpr int64_t kChannelTilePixels = 24576;
+// Of batch_norm_channels.cl: the most channels of a work-item.
 inline constexpr int64_t kMostChannels = 64;
 
 // A tensor as channels by pixels, and how its work is split.
-class Problem {
+class BatchNormProblem {
  public:
   // The first tensor is the one written; then the input, then grad_output.
-  explicit Problem(std::initializer_list<Tensor> tensors)
-      : rows_(tensors, 1),
-        input_(tensors.begin()[1]),
-        cpu_(aten::device_of(input_).is_cpu()) {
-    across_ = channels() > 1 && rows_.row_stride(1) == 1 &&
-              (rows_.inner_stride(1) != 1 || rows_.inner_size() == 1);
-    lines_ = cpu_ && across_;
-    dense_ = cpu_ && !across_;
-    for (int t = 0; t < static_cast<int>(tensors.size()); ++t) {
-      dense_ = dense_ && rows_.inner_stride(t) == 1;
-    }
-    split();
-  }
+  explicit BatchNormProblem(std::initializer_list<Tensor> tensors);
 
   int64_t channels() const { return rows_.row_size(); }
   int64_t pixels() const { return rows_.count(); }
@@ -61,28 +40,13 @@ class Problem {
   int64_t chunk() const { return chunk_; }
 
   // True where a work-item may take whole channels: there are enough of them.
-  bool is_by_channels() const {
-    const int64_t rounds = ceil_div(channels(), units());
-    return dense_ && 4 * rounds * units() <= 5 * channels();
-  }
-
+  bool is_by_channels() const;
   // True where, besides, a cache keeps what is read twice of one.
-  bool is_by_kept_channels() const {
-    const int64_t bytes =
-        pixels() * input_.element_size() * (rows_.tensors() - 1);
-    return is_by_channels() && bytes <= kChannelBytes;
-  }
-
+  bool is_by_kept_channels() const;
   // Channels of a work-item, where nothing of them is read twice.
-  int64_t channels_tile() const {
-    return std::min(kMostChannels, ceil_div(channels(), 8 * units()));
-  }
-
+  int64_t channels_tile() const;
   // Where a cache keeps them.
-  int64_t kept_channels_tile() const {
-    return std::clamp<int64_t>(
-        kChannelTilePixels / pixels(), 1, channels_tile());
-  }
+  int64_t kept_channels_tile() const;
 
   // A launch over channels. `arguments` follow the tile.
   template <class... Arguments>
@@ -101,7 +65,7 @@ class Problem {
                             {"PARAM_DTYPE", dtype_of(param_type)},
                             {"LANES", kLanes},
                             {"DENSE", true},
-                            {"STREAM", streams()},
+                            {"NON_TEMPORAL", stores_non_temporal()},
                             {"TILE", kMostChannels},
                             {"INDEX64", sizeof(Index) == 8},
                             {"WG_SIZE", 1}},
@@ -128,7 +92,7 @@ class Problem {
                            arguments...));
       return;
     }
-    const bool groups = !cpu_ && !across_;
+    const bool groups = !cpu_ && !channels_innermost_;
     const int work_group = cpu_     ? 1
                            : groups ? kReduceWorkGroup
                                     : kItemWorkGroup;
@@ -138,7 +102,7 @@ class Problem {
              source,
              kernel_name,
              {{"DTYPE", dtype_of(input_)},
-              {"ACROSS", across_},
+              {"CHANNELS_INNERMOST", channels_innermost_},
               {"LANES", lanes()},
               {"DENSE", dense_},
               {"INDEX64", sizeof(Index) == 8},
@@ -171,9 +135,10 @@ class Problem {
     const int steps = cpu_ ? kStepsCpu : 1;
     const int work_group = cpu_ ? 1 : kItemWorkGroup;
     const int64_t jobs =
-        across_ ? ceil_div(channels(), lanes()) * ceil_div(pixels(), steps)
-                : channels() * (pixels() / rows_.inner_size()) *
-                      ceil_div(rows_.inner_size(), int64_t{steps} * lanes());
+        channels_innermost_
+            ? ceil_div(channels(), lanes()) * ceil_div(pixels(), steps)
+            : channels() * (pixels() / rows_.inner_size()) *
+                  ceil_div(rows_.inner_size(), int64_t{steps} * lanes());
     const int64_t tile =
         cpu_ ? std::clamp<int64_t>(jobs / (32 * units()), 1, 64) : 1;
     return with_index([&](auto index) {
@@ -183,12 +148,12 @@ class Problem {
                            kernel_name,
                            {{"DTYPE", dtype_of(input_)},
                             {"PARAM_DTYPE", dtype_of(param_type)},
-                            {"ACROSS", across_},
+                            {"CHANNELS_INNERMOST", channels_innermost_},
                             {"LANES", lanes()},
                             {"DENSE", dense_},
                             {"STEPS", steps},
                             {"TRAIN", train},
-                            {"STREAM", streams()},
+                            {"NON_TEMPORAL", stores_non_temporal()},
                             {"INDEX64", sizeof(Index) == 8},
                             {"WG_SIZE", work_group}},
                            range(ceil_div(jobs, tile), work_group),
@@ -213,7 +178,7 @@ class Problem {
            kernel_name,
            {{"DTYPE", dtype_of(input_)},
             {"PARAM_DTYPE", dtype_of(param_type)},
-            {"ACROSS", true},
+            {"CHANNELS_INNERMOST", true},
             {"LANES", lanes()},
             {"WG_SIZE", work_group}},
            range(ceil_div(channels(), lanes()) * work_group, work_group),
@@ -222,18 +187,9 @@ class Problem {
   }
 
  private:
-  static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
   int lanes() const { return cpu_ ? kLanes : 1; }
   int64_t units() const { return aten::device_of(input_).info().compute_units; }
-  // Where all that is read and written passes through the caches, the next op
-  // finds little of the result there. Runs of whole lines: the others' ends
-  // would share lines with plain stores.
-  bool streams() const {
-    const int64_t run = across_ ? channels() : rows_.inner_size();
-    return run % kLanes == 0 && is_streamed(aten::device_of(input_),
-                                            input_.scalar_type(),
-                                            input_.numel() * rows_.tensors());
-  }
+  bool stores_non_temporal() const;
   int64_t parts() const { return ceil_div(channels(), kChannelsOfLine); }
 
   // A launch of a kernel of batch_norm_lines.cl over `chunk` pixels a
@@ -257,7 +213,7 @@ class Problem {
            {"CHANNELS", kChannelsOfLine},
            {"DENSE", rows_.rows_contiguous() && channels() % kLanes == 0},
            {"TRAIN", train},
-           {"STREAM", streams()},
+           {"NON_TEMPORAL", stores_non_temporal()},
            {"INDEX64", sizeof(Index) == 8}},
           range(parts() * ceil_div(pixels(), chunk), 1),
           rows_.rows<Index>(1),
@@ -272,32 +228,12 @@ class Problem {
     return rows_.fits_int32() ? launch(int32_t()) : launch(int64_t());
   }
 
-  void split() {
-    if (lines_) {
-      const int64_t wanted = std::max<int64_t>(1, 8 * units() / parts());
-      chunk_ = std::max<int64_t>(16, ceil_div(pixels(), wanted));
-      chunks_ = ceil_div(pixels(), chunk_);
-      return;
-    }
-    const int64_t blocks = across_ ? ceil_div(channels(), lanes()) : channels();
-    chunk_ = !across_ ? kJobAlong : cpu_ ? kJobAcrossCpu : kJobAcrossGpu;
-    if (!cpu_) {
-      chunk_ = std::max(chunk_, ceil_div(pixels(), kMostChunksGpu));
-    }
-    // Few channels: smaller jobs, so that every core has some.
-    const int64_t wanted = 4 * units();
-    const int64_t smallest = across_ ? 16 : 512;
-    while (chunk_ > smallest && blocks * ceil_div(pixels(), chunk_) < wanted) {
-      chunk_ /= 2;
-    }
-    chunks_ = ceil_div(pixels(), chunk_);
-    jobs_ = blocks * chunks_;
-  }
+  void split();
 
   RowsProblem rows_;
   Tensor input_;
   bool cpu_;
-  bool across_ = false;
+  bool channels_innermost_ = false;
   bool lines_ = false;  // batch_norm_lines.cl
   bool dense_ = false;  // a channel's lanes lie side by side, on a CPU
   int64_t chunk_ = 0;

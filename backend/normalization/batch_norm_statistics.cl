@@ -8,7 +8,7 @@
 
 // Partial results lie as [chunk][channel].
 
-#if ACROSS || LANES > 1
+#if CHANNELS_INNERMOST || LANES > 1
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_partials(
     const rows_t rows,
@@ -21,7 +21,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
   const int job = (int)get_global_id(0);
   if (job >= jobs) return;
   const int channels = rows.row_size;
-#if ACROSS
+#if CHANNELS_INNERMOST
   const int blocks = (channels + LANES - 1) / LANES;
   const int c = job % blocks * LANES;
   const int count = min(LANES, channels - c);
@@ -35,7 +35,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
   const index_t last = min(first + chunk, pixels);
   const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
 
-#if ACROSS
+#if CHANNELS_INNERMOST
   const compute_t scale = (compute_t)1 / (compute_t)(last - first);
   const index_t step = rows.strides[1][0];
   const index_t lane = rows.row_strides[1];

@@ -1,6 +1,6 @@
 // The elementwise passes of batch normalisation, forward and backward, once
 // each channel's numbers are known. A work-item makes STEPS values of LANES
-// elements: of one channel along the innermost pixels or, ACROSS, of LANES
+// elements: of one channel along the innermost pixels or, CHANNELS_INNERMOST, of LANES
 // channels at STEPS pixels.
 
 #include "batch_norm.clh"
@@ -16,7 +16,7 @@ typedef struct {
   int channel;
   int count;  // lanes inside the tensor
   index_t steps;
-#if ACROSS
+#if CHANNELS_INNERMOST
   index_t first;  // pixel
 #else
   index_t run;  // of innermost pixels
@@ -27,7 +27,7 @@ typedef struct {
 
 inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
   job_t job;
-#if ACROSS
+#if CHANNELS_INNERMOST
   const int blocks = (rows->row_size + LANES - 1) / LANES;
   job.channel = (int)(id % blocks) * LANES;
   job.count = min(LANES, rows->row_size - job.channel);
@@ -48,9 +48,9 @@ inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
 }
 
 // Steps along a tensor: the offset of the first, from it to the next, between
-// lanes. ACROSS, pixels of a job may lie in several runs; otherwise the last step
+// lanes. CHANNELS_INNERMOST, pixels of a job may lie in several runs; otherwise the last step
 // makes some elements again rather than fewer.
-#if ACROSS
+#if CHANNELS_INNERMOST
 #define OFFSET(t, base, step) pixel_offset(&rows, t, job.first + (step))
 #define LANE_STRIDE(t) rows.row_strides[t]
 #define BASE(t) 0
@@ -64,12 +64,12 @@ inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
 #define LOAD_PART(p, t, base) \
   load_lanes(p, OFFSET(t, base, step), LANE_STRIDE(t), job.count)
 #define STORE_PART(p, base, value) \
-  stream_lanes(p, OFFSET(0, base, step), LANE_STRIDE(0), job.count, value)
+  store_lanes_nt(p, OFFSET(0, base, step), LANE_STRIDE(0), job.count, value)
 #if DENSE
 #define IS_WHOLE (job.count == LANES)
 #define AT(base) (base + min((int)step * LANES, job.last))
 #define LOAD_WHOLE(p, t, base) LOAD_PIXELS(p, AT(base), 1)
-#define STORE_WHOLE(p, base, value) stream_whole_lanes(p + AT(base), value)
+#define STORE_WHOLE(p, base, value) store_full_lanes_nt(p + AT(base), value)
 #else
 #define IS_WHOLE 0
 #define LOAD_WHOLE LOAD_PART
@@ -77,21 +77,21 @@ inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
 #endif
 
 // A work-item takes `tile` jobs.
-#define FOR_EACH_JOB                                                          \
-  const long first_job = (long)get_global_id(0) * tile;                       \
+#define FOR_EACH_JOB                                    \
+  const long first_job = (long)get_global_id(0) * tile; \
   for (long id = first_job; id < min(first_job + tile, jobs); ++id)
 
 // The last step comes first: it may make elements of the one before again, and
 // what is stored may be what is loaded.
-#define TRANSFORM(LOAD_STEP, STORE_STEP, to, to_base)           \
-  {                                                             \
-    index_t step = job.steps - 1;                               \
-    const lanes_t last = VALUE(LOAD_STEP);                      \
-    for (step = 0; step < job.steps - 1; ++step) {              \
-      const lanes_t value = VALUE(LOAD_STEP);                   \
-      STORE_STEP(to, to_base, value);                           \
-    }                                                           \
-    STORE_STEP(to, to_base, last);                              \
+#define TRANSFORM(LOAD_STEP, STORE_STEP, to, to_base) \
+  {                                                   \
+    index_t step = job.steps - 1;                     \
+    const lanes_t last = VALUE(LOAD_STEP);            \
+    for (step = 0; step < job.steps - 1; ++step) {    \
+      const lanes_t value = VALUE(LOAD_STEP);         \
+      STORE_STEP(to, to_base, value);                 \
+    }                                                 \
+    STORE_STEP(to, to_base, last);                    \
   }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_transform(
@@ -161,8 +161,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     const index_t grad_base = BASE(2);
     const index_t result_base = BASE(0);
 #if TRAIN
-#define VALUE(LOAD_STEP)                                  \
-  LOAD_STEP(grad, 2, grad_base) * scale - shift -         \
+#define VALUE(LOAD_STEP)                          \
+  LOAD_STEP(grad, 2, grad_base) * scale - shift - \
       (LOAD_STEP(x, 1, x_base) - center) * slope
 #else
 #define VALUE(LOAD_STEP) LOAD_STEP(grad, 2, grad_base) * scale

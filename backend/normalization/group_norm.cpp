@@ -25,7 +25,7 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
-using batch_norm::Problem;
+using batch_norm::BatchNormProblem;
 using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 
@@ -95,7 +95,7 @@ Outputs native_group_norm(const Tensor& self,
   }
   const Tensor weight = packed(weight_opt.value_or(Tensor()));
   const Tensor bias = packed(bias_opt.value_or(Tensor()));
-  const Problem problem({sizes.by_group(out), sizes.by_group(input)});
+  const BatchNormProblem problem({sizes.by_group(out), sizes.by_group(input)});
   const at::ScalarType type = param_type(weight, bias, input);
   if (problem.is_by_kept_channels() && all_of_type(type, {weight, bias})) {
     const Tensor mean = at::empty({batch, groups}, options);
@@ -229,9 +229,9 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
                              .contiguous();  // copy: a number a group
   const Tensor sums = at::empty({batch * channels}, mean.options());
   const Gradients gradients{grad_input, sums, at::empty_like(sums)};
-  const Problem problem({sizes.by_group(input),
-                         sizes.by_group(input),
-                         sizes.by_group(grad_output)});
+  const BatchNormProblem problem({sizes.by_group(input),
+                                  sizes.by_group(input),
+                                  sizes.by_group(grad_output)});
   if (output_mask[0] && problem.is_by_kept_channels()) {
     enqueue(
         input,

@@ -9,7 +9,7 @@
 
 #include "types.clh"
 #include "lanes.clh"
-#include "fetch.clh"
+#include "prefetch.clh"
 
 #ifndef PARAM_DTYPE
 #define PARAM_DTYPE DTYPE  // of weight and bias
@@ -32,26 +32,26 @@ inline compute_t param_or(const global param_t *p, long i, compute_t missing) {
 inline lanes_t params_or(const global param_t *p, long i, compute_t missing) {
   return p ? CONCAT(load_lanes_, PARAM_DTYPE)(p + i) : (lanes_t)missing;
 }
-// FOR_LANES takes whole vectors, FOR_REST what they leave.
+// FOR_LANES takes full vectors, FOR_REST what they leave.
 #define FOR_LANES(i) for (int i = 0; i < size / LANES * LANES; i += LANES)
 #define FOR_LANES_OF(block, i) for (int i = block; i < block##_end; i += LANES)
 #define FOR_REST(i) for (int i = size / LANES * LANES; i < size; ++i)
-// A statement; see stream_whole_lanes.
-#define STORE_LANES(p, i, value)           \
-  {                                        \
-    const lanes_t stored = value;          \
-    stream_whole_lanes((p) + (i), stored); \
+// A statement; see store_full_lanes_nt.
+#define STORE_LANES(p, i, value)            \
+  {                                         \
+    const lanes_t stored = value;           \
+    store_full_lanes_nt((p) + (i), stored); \
   }
 inline lanes_t sum_or(const global compute_t *p, bool is_first) {
   return is_first ? (lanes_t)0 : vload16(0, p);
 }
 #define STORE_SUM(p, value) vstore16(value, 0, p)
-#define FETCH_NEXT(p) fetch(p)
+#define PREFETCH_NEXT(p) PREFETCH(p)
 #define FIRST 0
 #define STEP LANES
 #define PARTS 4  // sums in turn: an addition waits for the last one of its own
 
-// Blocks of the whole vectors: sums of many numbers are sums of sums, so that the
+// Blocks of the full vectors: sums of many numbers are sums of sums, so that the
 // rounding errors of long rows stay small.
 #define BLOCK (256 * PARTS * STEP)
 #define FOR_BLOCKS(block)                                                             \
@@ -112,7 +112,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
     lanes_t squares[PARTS] = {0};
     FOR_PARTS_OF(
       block,
-      FETCH_NEXT(x + size + i);
+      PREFETCH_NEXT(x + size + i);
       const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
       residuals[j] += d;
       squares[j] += d * d;
@@ -201,8 +201,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_back
     const bool is_first = row == first;
     global storage_t *result = POINTER(grad_input) + row * size;
     FOR_LANES(i) {
-      FETCH_NEXT(grad + size + i);
-      FETCH_NEXT(x + size + i);
+      PREFETCH_NEXT(grad + size + i);
+      PREFETCH_NEXT(x + size + i);
       const lanes_t g = load_lanes(grad, i, 1, LANES);
       const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
       if (has_sums) {

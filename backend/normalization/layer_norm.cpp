@@ -4,7 +4,9 @@
 
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
-#include "../common/streamed.h"
+#include "../common/integers.h"
+#include "../common/lanes.h"
+#include "../common/non_temporal.h"
 
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
@@ -25,14 +27,16 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 
-constexpr int kLanes = 16;
 constexpr int kItemWorkGroup = 64;
 // Jobs of the gradients, and rows of one.
 constexpr int64_t kFewestRows = 16;
 constexpr int64_t kMostJobs = 32;
 
-struct Problem {
-  Problem(const Tensor& input, const Tensor& param, int64_t rows, int64_t size)
+struct LayerNormProblem {
+  LayerNormProblem(const Tensor& input,
+                   const Tensor& param,
+                   int64_t rows,
+                   int64_t size)
       : rows(rows),
         size(static_cast<int32_t>(size)),
         cpu(aten::device_of(input).is_cpu()),
@@ -53,8 +57,8 @@ struct Problem {
            {{"DTYPE", dtype_of(input)},
             {"PARAM_DTYPE", dtype_of(param_type)},
             {"LANES", kLanes},
-            {"STREAM",
-             is_streamed(
+            {"NON_TEMPORAL",
+             is_non_temporal(
                  aten::device_of(input), input.scalar_type(), input.numel())},
             {"WG_SIZE", 1}},
            range(jobs, 1),
@@ -64,8 +68,7 @@ struct Problem {
 
   // Of the gradients. Sums over rows take long jobs, few of them.
   int64_t rows_of_job(bool has_sums) const {
-    return has_sums ? std::max(kFewestRows, (rows + kMostJobs - 1) / kMostJobs)
-                    : 1;
+    return has_sums ? std::max(kFewestRows, ceil_div(rows, kMostJobs)) : 1;
   }
 
   int64_t rows;
@@ -114,7 +117,8 @@ Outputs native_layer_norm(const Tensor& self,
   Tensor mean = workspace(input, statistics_sizes);
   Tensor inverse_deviation = workspace(input, statistics_sizes);
   if (rows > 0 && size > 0) {
-    const Problem problem(input, weight.defined() ? weight : bias, rows, size);
+    const LayerNormProblem problem(
+        input, weight.defined() ? weight : bias, rows, size);
     if (!problem.cpu) {
       norm_by_groups(problem.for_groups(),
                      input,
@@ -168,7 +172,7 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
   const Tensor inverse_deviation =
       inverse_deviation_.to(type).contiguous();  // copy: a number a row
   const Tensor& param = weight.defined() ? weight : bias;
-  const Problem problem(input, param, rows, size);
+  const LayerNormProblem problem(input, param, rows, size);
   const bool empty = rows == 0 || size == 0;
   const auto new_param = [&](bool wanted) {
     const auto options = self.options().dtype(problem.param_type);
@@ -196,7 +200,7 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
   }
   const bool has_sums = output_mask[1] || output_mask[2];
   const int64_t chunk = problem.rows_of_job(has_sums);
-  const int64_t jobs = (rows + chunk - 1) / chunk;
+  const int64_t jobs = ceil_div(rows, chunk);
   const auto sums = [&] {
     return has_sums ? workspace(input, {jobs, size}) : Tensor();
   };

@@ -1,6 +1,7 @@
 #include "layer_norm_groups.h"
 
 #include "../common/group_rows.h"
+#include "../common/integers.h"
 #include "kernel_sources.h"
 #include "params.h"
 
@@ -19,10 +20,6 @@ constexpr int64_t kColumnsGroup = 256;
 constexpr int64_t kGroups = 1024;  // that keep any GPU busy
 constexpr int64_t kMostChunks = 256;
 constexpr int64_t kLeastChunk = 64;  // rows
-
-int64_t divide_up(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
-}
 
 template <class... Arguments>
 void launch_rows(const NormRows& rows,
@@ -58,7 +55,7 @@ void launch_columns(const NormRows& rows,
           {"PARAM_DTYPE", dtype_of(rows.param_type)},
           {"BY_CHANNEL", false},
           {"WG_SIZE", kColumnsGroup}},
-         range(divide_up(rows.size, kColumns) * kColumnsGroup,
+         range(ceil_div(rows.size, kColumns) * kColumnsGroup,
                chunks,
                kColumnsGroup,
                1),
@@ -124,12 +121,12 @@ void layer_norm_gradients_by_groups(const NormRows& rows,
     return;
   }
   const int64_t wanted =
-      std::clamp<int64_t>(std::min(kGroups / divide_up(rows.size, kColumns),
+      std::clamp<int64_t>(std::min(kGroups / ceil_div(rows.size, kColumns),
                                    rows.rows / kLeastChunk),
                           1,
                           kMostChunks);
-  const int64_t chunk = divide_up(rows.rows, wanted);
-  const int64_t chunks = divide_up(rows.rows, chunk);
+  const int64_t chunk = ceil_div(rows.rows, wanted);
+  const int64_t chunks = ceil_div(rows.rows, chunk);
   const auto options = input.options().dtype(compute_type(input.scalar_type()));
   const Tensor weight_sums = at::empty({chunks, rows.size}, options);
   const Tensor bias_sums = at::empty({chunks, rows.size}, options);

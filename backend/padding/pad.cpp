@@ -5,6 +5,7 @@
 #include "../../cpp/aten/structured.h"
 #include "../../cpp/aten/torch_versions.h"
 #include "../common/dtype_check.h"
+#include "../common/integers.h"
 #include "kernel_sources.h"
 
 #include <ATen/native/Resize.h>
@@ -42,7 +43,7 @@ constexpr int kWorkGroup = 64;
 constexpr int64_t kElementsOfItem = 4096;  // of a CPU
 
 // geometry_t of pad.cl.
-struct Geometry {
+struct PadGeometry {
   int64_t padded_strides[5]{};
   int64_t image_strides[5]{};
   int32_t padded[3]{1, 1, 1};
@@ -104,7 +105,7 @@ void launch_pad(const Kind& kind,
   const Tensor padded =
       by_rows && writes_image ? to_dense_rows(given, channels_last) : given;
   const Tensor& read = writes_image ? padded : image;
-  Geometry geometry;
+  PadGeometry geometry;
   geometry.channels = static_cast<int32_t>(channels);
   for (int d = 0; d < 2; ++d) {
     geometry.padded_strides[d] = padded.stride(d);
@@ -132,7 +133,7 @@ void launch_pad(const Kind& kind,
             {"REFLECT", kind.reflects},
             {"CHANNELS_LAST", channels_last},
             {"LANES", written.is_floating_point() ? 16 : 1}},
-           range((all_rows + rows - 1) / rows, 1),
+           range(ceil_div(all_rows, rows), 1),
            geometry,
            arg(written),
            arg_in(read),

@@ -11,7 +11,7 @@ size_t PointwiseKey::hash() const {
   };
   mix(static_cast<size_t>(compute) | static_cast<size_t>(layout) << 8 |
       size_t(operands) << 16 | size_t(dimensions) << 24 |
-      size_t(host_operands) << 32 | size_t(streams) << 40 |
+      size_t(host_operands) << 32 | size_t(non_temporal) << 40 |
       size_t(rounded) << 41 | static_cast<size_t>(common) << 49);
   for (int i = 0; i < operands; ++i) {
     mix(static_cast<size_t>(dtypes[i]) | size_t(inner[i]) << 8);
@@ -33,7 +33,7 @@ bool uses_lanes(const PointwiseKey& key) {
     return true;
   }
   bool uses =
-      key.op->is_lanewise && key.compute == DType::kFloat32 &&
+      key.op->is_vectorizable && key.compute == DType::kFloat32 &&
       (key.layout == PointwiseLayout::kChunks ||
        (key.layout == PointwiseLayout::kStridedChunks && key.inner[0] == 1));
   for (int i = 0; i < key.operands; ++i) {
@@ -166,9 +166,9 @@ std::string lanes_text(const PointwiseKey& key, const Index& index) {
     }
     text += ";\n";
   }
-  if (key.streams) {
-    return text + "STREAM_SOME(p0 + (" + index(0) + "), " + expression_of(key) +
-           ", width);\n";
+  if (key.non_temporal) {
+    return text + "STORE_SOME_NT(p0 + (" + index(0) + "), " +
+           expression_of(key) + ", width);\n";
   }
   return text +
          store_lanes_text(
@@ -324,7 +324,7 @@ std::string body_text(const PointwiseKey& key) {
 }  // namespace
 
 std::string pointwise_text(const PointwiseKey& key) {
-  std::string text = key.streams ? "#define STREAM 1\n" : "";
+  std::string text = key.non_temporal ? "#define NON_TEMPORAL 1\n" : "";
   if (is_half(key.common)) {
     text += std::string("#define COMMON_HALF ") +
             runtime::dtype_name(key.common) + "\n";

@@ -39,7 +39,7 @@ struct PointwiseKey {
   uint8_t outputs;        // of the operands, which begin with them
   uint8_t dimensions;     // of the strided layouts
   uint8_t host_operands;  // bit i: operand i is passed by value
-  bool streams;           // the output is written past the caches
+  bool non_temporal;      // the output is stored non-temporally
   // Bit i: operand i, of another dtype, is rounded to the common one, a half,
   // after it was loaded or before it is stored.
   uint8_t rounded;

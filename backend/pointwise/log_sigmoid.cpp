@@ -19,13 +19,13 @@ constexpr PointwiseOp kLogSigmoid{.name = "log_sigmoid",
                                   .expression = "log_sigmoid(self)",
                                   .inputs = "self",
                                   .uses_math = true,
-                                  .is_lanewise = true};
+                                  .is_vectorizable = true};
 constexpr PointwiseOp kLogSigmoidBackward{
     .name = "log_sigmoid_backward",
     .expression = "grad_output * sigmoid(-self)",
     .inputs = "self grad_output",
     .uses_math = true,
-    .is_lanewise = true};
+    .is_vectorizable = true};
 
 std::tuple<Tensor&, Tensor&> log_sigmoid_forward_output(const Tensor& self,
                                                         Tensor& output,

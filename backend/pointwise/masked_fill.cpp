@@ -17,12 +17,12 @@ constexpr PointwiseOp kFillScalar{.name = "masked_fill",
                                   .expression = "mask != 0 ? value : self",
                                   .inputs = "mask self",
                                   .scalars = "value",
-                                  .is_lanewise = true,
+                                  .is_vectorizable = true,
                                   .checks_scalars = true};
 constexpr PointwiseOp kFillTensor{.name = "masked_fill_tensor",
                                   .expression = "mask != 0 ? value : self",
                                   .inputs = "mask value self",
-                                  .is_lanewise = true};
+                                  .is_vectorizable = true};
 
 // `value` is an operand, where defined.
 void masked_fill(Tensor& self,

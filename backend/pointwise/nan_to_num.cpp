@@ -22,7 +22,7 @@ constexpr PointwiseOp kNanToNum{
     .integral_expression = "self",
     .inputs = "self",
     .scalars = "not_a_number positive negative",
-    .is_lanewise = true};
+    .is_vectorizable = true};
 
 void nan_to_num(at::TensorIteratorBase& iter,
                 std::optional<double> nan,

@@ -3,8 +3,9 @@
 #include "../../cpp/aten/clamp_epilogue.h"
 #include "../../cpp/aten/reports.h"
 #include "../common/half_numbers.h"
+#include "../common/integers.h"
 #include "../common/kernel_table.h"
-#include "../common/streamed.h"
+#include "../common/non_temporal.h"
 #include "../rearrange/transpose.h"
 
 #include <ATen/Dispatch_v2.h>
@@ -132,7 +133,7 @@ struct Operands {
   std::array<Dimensions, kMaxOperands> strides{};
   Dimensions sizes{};
   bool contiguous = true;
-  std::vector<at::Tensor> turned;  // what some of `data` belongs to
+  std::vector<at::Tensor> transposed;  // what some of `data` belongs to
 };
 
 // Strides in elements, at least one dimension.
@@ -177,21 +178,21 @@ void turn_inputs(const at::TensorIteratorBase& iter, Operands& operands) {
     }
     const at::Tensor view =
         at::as_strided(iter.tensor(i), sizes, strides, input.storage_offset());
-    const at::Tensor turned = at::empty(sizes, view.options());
+    const at::Tensor transposed = at::empty(sizes, view.options());
     auto copying = at::TensorIteratorConfig()
                        .set_check_mem_overlap(false)
-                       .add_output(turned)
+                       .add_output(transposed)
                        .add_const_input(view)
                        .resize_outputs(false)
                        .build();
     if (copy_transposed(copying)) {
-      operands.data[i] = turned.data_ptr();
+      operands.data[i] = transposed.data_ptr();
       int64_t stride = 1;
       for (int d = 0; d < iter.ndim(); ++d) {
         operands.strides[i][d] = static_cast<int32_t>(stride);
         stride *= iter.shape()[d];
       }
-      operands.turned.push_back(turned);
+      operands.transposed.push_back(transposed);
     }
   }
 }
@@ -216,7 +217,7 @@ void lengthen_runs(Operands& operands, int dimensions) {
   }
 }
 
-// Makes chunks of runs joined ones where that saves their last, part vectors:
+// Makes chunks of runs joined ones where that saves their last, tails:
 // all operands are contiguous, have a number for each run or repeat one.
 void join_runs(PointwiseKey& key, const Operands& operands, int dimensions) {
   const int32_t run = operands.sizes[0];
@@ -318,8 +319,9 @@ void launch_pointwise(at::TensorIteratorBase& iter,
     }
   }
   if (uses_lanes(key)) {
-    key.streams = is_streamed(queue.device(), iter.dtype(0), iter.numel()) &&
-                  writes_elsewhere(iter);
+    key.non_temporal =
+        is_non_temporal(queue.device(), iter.dtype(0), iter.numel()) &&
+        writes_elsewhere(iter);
     join_runs(key, operands, iter.ndim());
   } else if (key.layout == PointwiseLayout::kChunks &&
              info.vectorizes_work_items) {
@@ -330,7 +332,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   const int64_t count = iter.numel();
   const int64_t workers = int64_t(info.compute_units) * 4;
   const int64_t chunk =
-      std::clamp((count + workers - 1) / workers, kMinChunk, kMaxChunk);
+      std::clamp(ceil_div(count, workers), kMinChunk, kMaxChunk);
 
   const auto lock = queue.lock(kernel);
   ArgumentBinder arguments(kernel);
@@ -365,12 +367,12 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   NDRange work = range(count, kPointwiseGroup);
   if (key.layout == PointwiseLayout::kStridedChunks) {
     // Short runs are taken several at a time.
-    const int64_t runs = (run + chunk - 1) / chunk * (count / run);
+    const int64_t runs = ceil_div(run, chunk) * (count / run);
     const int64_t runs_per_item = std::max<int64_t>(1, chunk / run);
     arguments.add(static_cast<uint32_t>(runs_per_item));
     arguments.add(static_cast<uint32_t>(chunk));
     arguments.add(static_cast<uint32_t>(runs));
-    work = range((runs + runs_per_item - 1) / runs_per_item, 1);
+    work = range(ceil_div(runs, runs_per_item), 1);
   } else {
     arguments.add(static_cast<uint32_t>(count));
     arguments.add(static_cast<uint32_t>(chunk));
@@ -378,7 +380,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
       arguments.add(static_cast<uint32_t>(count / run));
     }
     if (!is_element_wise(key.layout)) {
-      work = range((count + chunk - 1) / chunk, 1);
+      work = range(ceil_div(count, chunk), 1);
     }
   }
   arguments.launch(queue, work);

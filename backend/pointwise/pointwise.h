@@ -27,7 +27,7 @@ struct PointwiseOp {
   const char* scalars = "";              // names, in argument order
   bool uses_math = false;                // calls functions of math.clh
   Dtypes dtypes = Dtypes::kAll;          // of arithmetic; bool is integral
-  bool is_lanewise = false;              // `expression` holds for vectors too
+  bool is_vectorizable = false;          // `expression` holds for vectors too
   Clamp clamp = Clamp::kNone;
   // A last operand of one element is not rounded to float16 or bfloat16.
   bool keeps_numbers = false;

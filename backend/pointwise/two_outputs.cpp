@@ -17,12 +17,12 @@ constexpr PointwiseOp kPreluGradSelf{
     .name = "prelu_grad_self",
     .expression = "self > 0 ? grad_output : weight * grad_output",
     .inputs = kPreluInputs,
-    .is_lanewise = true};
+    .is_vectorizable = true};
 constexpr PointwiseOp kPreluGradWeight{
     .name = "prelu_grad_weight",
     .expression = "self > 0 ? 0 : self * grad_output",
     .inputs = kPreluInputs,
-    .is_lanewise = true};
+    .is_vectorizable = true};
 
 constexpr PointwiseOp kFrexpMantissa{.name = "frexp_mantissa",
                                      .expression = "frexp_mantissa(self)",

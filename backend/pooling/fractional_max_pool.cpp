@@ -26,7 +26,7 @@ using at::Tensor;
 constexpr int kWorkGroup = 64;
 
 // geometry_t of fractional_max_pool.cl.
-struct Geometry {
+struct FractionalPoolGeometry {
   int64_t image_strides[5]{};
   int64_t pooled_strides[5]{};
   int64_t indices_strides[5]{};
@@ -93,7 +93,7 @@ void forward(const char* name,
                    out.unsqueeze(0),
                    indices.unsqueeze(0));
   }
-  Geometry geometry;
+  FractionalPoolGeometry geometry;
   geometry.channels = static_cast<int32_t>(self.size(1));
   for (int d = 0; d < 2; ++d) {
     geometry.image_strides[d] = self.stride(d);

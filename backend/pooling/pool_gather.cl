@@ -1,7 +1,7 @@
 // Gradients of max and average pooling on CPUs, of images of at least LANES channels,
-// innermost in all tensors, whose pixels are evenly spaced. A work-item makes some lines of an image with all their channels, as memory without
-// gaps is what prefetchers like: it adds up what the windows around a pixel hand to
-// it, in their order, and writes each pixel once.
+// innermost in all tensors, whose pixels are evenly spaced. A work-item makes some lines of an
+// image with all their channels, as memory without gaps is what prefetchers like: it adds up
+// what the windows around a pixel hand to it, in their order, and writes each pixel once.
 
 #include "types.clh"
 #include "window.clh"
@@ -37,9 +37,9 @@ inline band_t band_of(const geometry_t *g) {
 
 // The last vector of a pixel makes some channels of the one before again rather than
 // fewer.
-#define FOR_EACH_VECTOR(c)                                                 \
-  for (int next_##c = 0, c; c = min(next_##c, g->channels - LANES),        \
-           next_##c < g->channels;                                         \
+#define FOR_EACH_VECTOR(c)                                          \
+  for (int next_##c = 0, c; c = min(next_##c, g->channels - LANES), \
+           next_##c < g->channels;                                  \
        next_##c += LANES)
 
 #define OUTSIDE (-1)  // the image
@@ -92,7 +92,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_gat
         FOR_EACH_PIXEL(i, j)
           if (positions[i][j] != OUTSIDE) {
             global storage_t *pixel = pixels + i * row + j * step + c;
-            stream_whole_lanes(pixel, sums[i][j]);
+            store_full_lanes_nt(pixel, sums[i][j]);
           }
       }
     }
@@ -145,7 +145,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_gat
           lanes_t sum = 0;
           for (int i = 0; i < windows; ++i)
             sum += LOAD_VECTOR(grads + at[i] + c) / divisors[i];
-          stream_whole_lanes(pixel + c, sum);
+          store_full_lanes_nt(pixel + c, sum);
         }
       }
     }

@@ -11,7 +11,7 @@
 #include "window.clh"
 #include "average.clh"
 #include "positions.clh"
-#include "fetch.clh"
+#include "prefetch.clh"
 
 #ifndef STRIDE
 #define STRIDE 0  // of windows along a dense width: 1, 2, or 0 for all others
@@ -19,7 +19,7 @@
 #ifndef TAPS
 #define TAPS 0  // of a window's row, side by side: 2, 3, or 0 for all others
 #endif
-#include "stream_maxima.clh"
+#include "non_temporal_maxima.clh"
 
 #define AT_ONCE 2  // vectors of channels
 
@@ -63,37 +63,37 @@ inline line_t line_of(const geometry_t *g, index_t row) {
   return line;
 }
 
-#define FOR_EACH_LINE                                                      \
-  const geometry_t *g = &geometry;                                         \
-  const index_t first_row = (index_t)get_global_id(0) * g->tile;           \
-  const index_t end_row = min(first_row + g->tile, g->blocks);             \
+#define FOR_EACH_LINE                                            \
+  const geometry_t *g = &geometry;                               \
+  const index_t first_row = (index_t)get_global_id(0) * g->tile; \
+  const index_t end_row = min(first_row + g->tile, g->blocks);   \
   for (index_t row = first_row; row < end_row; ++row)
 
-#define LINE_OFFSET(strides)                                      \
-  (line.batch * (strides)[0] + line.channel * (strides)[1] +      \
+#define LINE_OFFSET(strides)                                 \
+  (line.batch * (strides)[0] + line.channel * (strides)[1] + \
    pixel_offset(strides, line.depth, line.height, 0))
 
 #if CHANNELS_LAST
 
 // Runs `body` for the taps of a window, `at` a pixel of the image and `here` in
 // its plane.
-#define FOR_EACH_TAP(body)                                            \
-  for (int d = line.d_begin; d < line.d_end; d += g->dilation[0])     \
-    for (int h = line.h_begin; h < line.h_end; h += g->dilation[1])   \
-      for (int w = w_begin; w < w_end; w += g->dilation[2]) {         \
-        const index_t at = pixel_offset(g->image_strides, d, h, w);   \
-        const index_t here = plane_position(g, d, h, w);              \
-        body                                                          \
+#define FOR_EACH_TAP(body)                                          \
+  for (int d = line.d_begin; d < line.d_end; d += g->dilation[0])   \
+    for (int h = line.h_begin; h < line.h_end; h += g->dilation[1]) \
+      for (int w = w_begin; w < w_end; w += g->dilation[2]) {       \
+        const index_t at = pixel_offset(g->image_strides, d, h, w); \
+        const index_t here = plane_position(g, d, h, w);            \
+        body                                                        \
       }
 
-#include "whole_taps.clh"
+#include "full_vectors.clh"
 
-#define TAKE_BEST(best, where, loaded)                       \
-  {                                                          \
-    const lanes_t value = loaded;                            \
+#define TAKE_BEST(best, where, loaded)                        \
+  {                                                           \
+    const lanes_t value = loaded;                             \
     const where_t better = (value > best) | (value != value); \
-    best = select(best, value, better);                      \
-    where = select(where, (where_t)here, better);            \
+    best = select(best, value, better);                       \
+    where = select(where, (where_t)here, better);             \
   }
 #define FOR_EACH_VECTOR(v) _Pragma("unroll") for (int v = 0; v < AT_ONCE; ++v)
 
@@ -127,10 +127,10 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
           best[v] = (lanes_t)LOWEST;
           where[v] = origin;
         }
-#define TAKE_VECTORS                                          \
-  FOR_EACH_VECTOR(v)                                          \
-  TAKE_BEST(best[v],                                          \
-            where[v],                                         \
+#define TAKE_VECTORS  \
+  FOR_EACH_VECTOR(v)  \
+  TAKE_BEST(best[v],  \
+            where[v], \
             CONCAT(load_lanes_, DTYPE)(image + at + c + v * LANES))
         if (IS_WHOLE) {
           FOR_EACH_WHOLE_TAP(first_here, TAKE_VECTORS)
@@ -138,8 +138,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
           FOR_EACH_TAP(TAKE_VECTORS)
         }
         FOR_EACH_VECTOR(v) {
-          STREAM_MAXIMA(y + y_at + c + v * LANES, best[v])
-          STREAM_INDICES(chosen + chosen_at + c + v * LANES, convert_long16(where[v]))
+          STORE_MAXIMA_NT(y + y_at + c + v * LANES, best[v])
+          STORE_INDICES_NT(chosen + chosen_at + c + v * LANES, convert_long16(where[v]))
         }
       }
       for (; c < channels; c += LANES) {
@@ -256,7 +256,7 @@ inline lanes_t load_tap(const geometry_t *g,
   return vload16(0, lane);
 }
 
-// All of a row's TAPS by whole vectors, where the tensor has them.
+// All of a row's TAPS by full vectors, where the tensor has them.
 #if STRIDE && TAPS
 #define REACH ((LANES - 1) * STRIDE + TAPS)  // columns
 #define HAS_WHOLE_TAPS(at) ((at) >= 0 && (at) + REACH <= g->extent)
@@ -265,17 +265,17 @@ inline lanes_t load_tap(const geometry_t *g,
 #define LOAD_TAPS(taps, p) \
   _Pragma("unroll") for (int tap = 0; tap < TAPS; ++tap) taps[tap] = LOAD_VECTOR((p) + tap);
 #else
-#define LOAD_TAPS(taps, p)                                  \
-  {                                                         \
-    const lanes_t low = LOAD_VECTOR(p);                     \
-    const lanes_t high = LOAD_VECTOR((p) + LANES);          \
-    taps[0] = (lanes_t)(low.even, high.even);               \
-    taps[1] = (lanes_t)(low.odd, high.odd);                 \
-    if (TAPS == 3) {                                        \
-      const lanes_t next = LOAD_VECTOR((p) + 2);            \
-      const lanes_t last = LOAD_VECTOR((p) + LANES + 1);    \
-      taps[TAPS - 1] = (lanes_t)(next.even, last.odd);      \
-    }                                                       \
+#define LOAD_TAPS(taps, p)                               \
+  {                                                      \
+    const lanes_t low = LOAD_VECTOR(p);                  \
+    const lanes_t high = LOAD_VECTOR((p) + LANES);       \
+    taps[0] = (lanes_t)(low.even, high.even);            \
+    taps[1] = (lanes_t)(low.odd, high.odd);              \
+    if (TAPS == 3) {                                     \
+      const lanes_t next = LOAD_VECTOR((p) + 2);         \
+      const lanes_t last = LOAD_VECTOR((p) + LANES + 1); \
+      taps[TAPS - 1] = (lanes_t)(next.even, last.odd);   \
+    }                                                    \
   }
 #endif
 #else
@@ -288,38 +288,38 @@ inline lanes_t load_tap(const geometry_t *g,
 // Runs `body` for each tap of the windows of outputs [first, first + LANES *
 // groups), lines of the image outermost, between `before` and `after` a line's of a
 // group.
-#define FOR_EACH_TAP(outside, before, body, after)                                      \
-  for (int d = line.d_begin; d < line.d_end; d += g->dilation[0])                       \
-    for (int h = line.h_begin; h < line.h_end; h += g->dilation[1]) {                   \
-      const index_t at = line.image + pixel_offset(g->image_strides, d, h, 0);          \
-      const index_t position = plane_position(g, d, h, 0);                              \
-      for (int i = 0; i < groups; ++i) {                                                \
-        const int width = GROUP_WIDTH(i);                                               \
-        const int origin = width * g->stride[2] - g->padding[2];                        \
-        before                                                                          \
-        if (HAS_WHOLE_TAPS(at + origin)) {                                              \
-          lanes_t taps[LARGEST(TAPS, 1)];                                               \
-          LOAD_TAPS(taps, self + (at + origin))                                         \
-          if (origin < 0 || origin + REACH > g->image[2]) {                             \
-            const where_t column = (where_t)origin + RAMP * (where_t)STRIDE;            \
-            _Pragma("unroll") for (int tap = 0; tap < TAPS; ++tap) taps[tap] = select(  \
-                (lanes_t)outside, taps[tap],                                            \
-                (column >= (where_t)-tap) & (column < (where_t)(g->image[2] - tap)));   \
-          }                                                                             \
-          _Pragma("unroll") for (int x = 0; x < TAPS; ++x) {                            \
-            const lanes_t value = taps[x];                                              \
-            body                                                                        \
-          }                                                                             \
-        } else {                                                                        \
-          const int count = min(LANES, g->pooled[2] - width);                           \
-          for (int tap = 0; tap < g->kernel_size[2]; ++tap) {                           \
-            const int x = tap * g->dilation[2];                                         \
-            const lanes_t value = load_tap(g, self, at, origin + x, count, outside);    \
-            body                                                                        \
-          }                                                                             \
-        }                                                                               \
-        after                                                                           \
-      }                                                                                 \
+#define FOR_EACH_TAP(outside, before, body, after)                                     \
+  for (int d = line.d_begin; d < line.d_end; d += g->dilation[0])                      \
+    for (int h = line.h_begin; h < line.h_end; h += g->dilation[1]) {                  \
+      const index_t at = line.image + pixel_offset(g->image_strides, d, h, 0);         \
+      const index_t position = plane_position(g, d, h, 0);                             \
+      for (int i = 0; i < groups; ++i) {                                               \
+        const int width = GROUP_WIDTH(i);                                              \
+        const int origin = width * g->stride[2] - g->padding[2];                       \
+        before                                                                         \
+        if (HAS_WHOLE_TAPS(at + origin)) {                                             \
+          lanes_t taps[LARGEST(TAPS, 1)];                                              \
+          LOAD_TAPS(taps, self + (at + origin))                                        \
+          if (origin < 0 || origin + REACH > g->image[2]) {                            \
+            const where_t column = (where_t)origin + RAMP * (where_t)STRIDE;           \
+            _Pragma("unroll") for (int tap = 0; tap < TAPS; ++tap) taps[tap] = select( \
+                (lanes_t)outside, taps[tap],                                           \
+                (column >= (where_t)-tap) & (column < (where_t)(g->image[2] - tap)));  \
+          }                                                                            \
+          _Pragma("unroll") for (int x = 0; x < TAPS; ++x) {                           \
+            const lanes_t value = taps[x];                                             \
+            body                                                                       \
+          }                                                                            \
+        } else {                                                                       \
+          const int count = min(LANES, g->pooled[2] - width);                          \
+          for (int tap = 0; tap < g->kernel_size[2]; ++tap) {                          \
+            const int x = tap * g->dilation[2];                                        \
+            const lanes_t value = load_tap(g, self, at, origin + x, count, outside);   \
+            body                                                                       \
+          }                                                                            \
+        }                                                                              \
+        after                                                                          \
+      }                                                                                \
     }
 
 #include "whole_windows.clh"
@@ -440,11 +440,11 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
 // For windows of any widths: lines are added first, then the columns of each window.
 // COLUMNS is at least the image's width.
 #define COLUMNS 1024
-#define LINES_SUM(sum, value)                                               \
-  for (int d = line.d_begin; d < line.d_end; ++d)                           \
-    for (int h = line.h_begin; h < line.h_end; ++h) {                       \
+#define LINES_SUM(sum, value)                                                      \
+  for (int d = line.d_begin; d < line.d_end; ++d)                                  \
+    for (int h = line.h_begin; h < line.h_end; ++h) {                              \
       const global storage_t *p = image + pixel_offset(g->image_strides, d, h, x); \
-      sum += value;                                                         \
+      sum += value;                                                                \
     }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_columns(

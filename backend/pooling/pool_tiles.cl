@@ -72,8 +72,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pool_backward_tiles(
           low.odd = odd.lo;
           high.even = even.hi;
           high.odd = odd.hi;
-          stream_whole_lanes(line + 2 * w, low);
-          stream_whole_lanes(line + 2 * w + LANES, high);
+          store_full_lanes_nt(line + 2 * w, low);
+          store_full_lanes_nt(line + 2 * w + LANES, high);
         }
         for (int x = 2 * windows; x < g->image[2]; ++x) STORE(line, x, 0);
       }

@@ -20,7 +20,7 @@ constexpr PointwiseOp kApplyMask{.name = "native_dropout",
                                  .expression = "self * mask * scale",
                                  .inputs = "self mask",
                                  .scalars = "scale",
-                                 .is_lanewise = true};
+                                 .is_vectorizable = true};
 
 Tensor apply_mask(const Tensor& self, const Tensor& mask, double scale) {
   Tensor out = at::empty_like(self);

@@ -2,6 +2,7 @@
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/bits.h"
+#include "../common/integers.h"
 #include "kernel_sources.h"
 
 #include <ATen/WrapDimUtilsMulti.h>
@@ -26,13 +27,13 @@ using at::IntArrayRef;
 using at::Tensor;
 
 constexpr int kRank = 8;
-constexpr int kStep = 48;  // whole vectors, and pixels of three channels
+constexpr int kStep = 48;  // full vectors, and pixels of three channels
 // Elements of a work-item.
 constexpr int64_t kLeast = 4096;
 constexpr int64_t kMost = 65536;
 
 // problem_t of flip_roll.cl.
-struct Problem {
+struct FlipRollProblem {
   std::array<int64_t, kRank> sizes;
   std::array<int64_t, kRank> turns;
   std::array<int64_t, kRank> out_strides;
@@ -53,7 +54,7 @@ using Moves = std::vector<Move>;
 
 // Makes one dimension of pixels of three channels, of which either the pixels
 // or the channels are flipped.
-bool joins_threes(Problem& p) {
+bool joins_threes(FlipRollProblem& p) {
   if (p.rank < 2 || p.sizes[0] != 3 || p.turns[0] != 3 ||
       p.turns[1] != p.sizes[1] || p.out_strides[0] != 1 ||
       p.out_strides[1] != 3 || std::abs(p.self_strides[0]) != 1 ||
@@ -90,7 +91,7 @@ bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return out.stride(a) < out.stride(b);
   });
-  Problem p{};
+  FlipRollProblem p{};
   for (const int64_t d : order) {
     const int64_t size = out.size(d);
     const int64_t stride = moves[d].flips ? -self.stride(d) : self.stride(d);
@@ -118,7 +119,7 @@ bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
   const int64_t elements =
       std::clamp(out.numel() / (32 * units), kLeast, kMost);
   p.rows = out.numel() / p.sizes[0];
-  p.segment = std::min(p.sizes[0], (elements + kStep - 1) / kStep * kStep);
+  p.segment = std::min(p.sizes[0], round_up(elements, kStep));
   p.chunk = std::max<int64_t>(1, elements / p.segment);
   const int64_t stride = p.self_strides[0];
   launch(out,

@@ -11,7 +11,7 @@ typedef vector_t __attribute__((aligned(sizeof(bits_t)))) unaligned_t;
 
 #define LOAD_VECTOR(p) (*(const global unaligned_t *)(p))
 #define STORE_VECTOR(value, p) *(global unaligned_t *)(p) = value
-#if STREAM && defined(__has_builtin)
+#if NON_TEMPORAL && defined(__has_builtin)
 #if __has_builtin(__builtin_nontemporal_store)
 #undef STORE_VECTOR
 #define STORE_VECTOR(value, p)                                  \

@@ -4,7 +4,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../common/bits.h"
 #include "../common/kernel_table.h"
-#include "../common/streamed.h"
+#include "../common/non_temporal.h"
 #include "kernel_sources.h"
 
 #include <algorithm>
@@ -24,11 +24,11 @@ struct Key {
   int pixels;
   int groups;
   int group_size;
-  bool streams;
+  bool non_temporal;
 
   bool operator==(const Key&) const = default;
   size_t hash() const {
-    size_t hash = streams;
+    size_t hash = non_temporal;
     for (const int field : {element_size, pixels, groups, group_size})
       hash = hash * 31 + field;
     return hash;
@@ -75,9 +75,9 @@ runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
         "shuffle_channels",
         preamble(bits_dtype(key.element_size), false) + "#define VECTOR " +
             bits_name(key.element_size) + "\n#define PIXELS " +
-            number(key.pixels) + "\n#define STREAM " + number(key.streams) +
-            "\n#define MOVE " + shuffle_text(orders(key)) + "\n" +
-            sources::shuffle_channels.text,
+            number(key.pixels) + "\n#define NON_TEMPORAL " +
+            number(key.non_temporal) + "\n#define MOVE " +
+            shuffle_text(orders(key)) + "\n" + sources::shuffle_channels.text,
         "shuffle_channels");
   });
 }
@@ -98,7 +98,7 @@ bool shuffle_channels(const Tensor& self, const Tensor& out, int64_t groups) {
       !has_pixels(out) || !fits_int32(pixels) || !fits_int32(channels)) {
     return false;
   }
-  // Few channels fill whole vectors with those of other pixels.
+  // Few channels fill full vectors with those of other pixels.
   const int64_t pixels_of_step =
       channels < kLanes ? kLanes / std::gcd(kLanes, channels) : 1;
   if (pixels < pixels_of_step) {

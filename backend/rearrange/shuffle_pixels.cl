@@ -19,16 +19,16 @@ typedef struct {
 } problem_t;
 
 #define LOAD_VECTOR(p) vload16(0, p)
-#define STREAM_VECTOR(value, p)                           \
-  if ((ulong)(p) % sizeof(vector_t) == 0)                 \
+#define STORE_VECTOR_NT(value, p)                               \
+  if ((ulong)(p) % sizeof(vector_t) == 0)                       \
     __builtin_nontemporal_store(value, (global vector_t *)(p)); \
-  else                                                    \
+  else                                                          \
     vstore16(value, 0, p)
 #define STORE_VECTOR(value, p) vstore16(value, 0, p)
-#if STREAM && defined(__has_builtin)
+#if NON_TEMPORAL && defined(__has_builtin)
 #if __has_builtin(__builtin_nontemporal_store)
 #undef STORE_VECTOR
-#define STORE_VECTOR(value, p) STREAM_VECTOR(value, p)
+#define STORE_VECTOR(value, p) STORE_VECTOR_NT(value, p)
 #endif
 #endif
 

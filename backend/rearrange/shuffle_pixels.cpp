@@ -3,8 +3,9 @@
 
 #include "../../cpp/aten/launch.h"
 #include "../common/bits.h"
+#include "../common/integers.h"
 #include "../common/kernel_table.h"
-#include "../common/streamed.h"
+#include "../common/non_temporal.h"
 #include "kernel_sources.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ constexpr int kLanes = kShuffleLanes;
 constexpr int kMostFactor = 4;
 
 // problem_t of shuffle_pixels.cl.
-struct Problem {
+struct ShufflePixelsProblem {
   std::array<int64_t, 2> packed_strides;
   std::array<int64_t, 2> rows_strides;
   int32_t lines;
@@ -37,12 +38,12 @@ struct Key {
   int channels;
   int pixels;
   bool to_rows;
-  bool streams;
+  bool non_temporal;
 
   int square() const { return factor * factor; }
   bool operator==(const Key&) const = default;
   size_t hash() const {
-    size_t hash = to_rows + 2 * streams;
+    size_t hash = to_rows + 2 * non_temporal;
     for (const int field : {element_size, factor, channels, pixels})
       hash = hash * 31 + field;
     return hash;
@@ -114,10 +115,11 @@ runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
   return table->find(device, key, [&]() -> runtime::Kernel& {
     std::string text = preamble(bits_dtype(key.element_size), false);
     text += std::string("#define VECTOR ") + bits_name(key.element_size);
-    for (const auto& [name, value] : {std::pair("FACTOR", key.factor),
-                                      std::pair("CHANNELS", key.channels),
-                                      std::pair("PIXELS", key.pixels),
-                                      std::pair("STREAM", int(key.streams))})
+    for (const auto& [name, value] :
+         {std::pair("FACTOR", key.factor),
+          std::pair("CHANNELS", key.channels),
+          std::pair("PIXELS", key.pixels),
+          std::pair("NON_TEMPORAL", int(key.non_temporal))})
       text += std::string("\n#define ") + name + " " + number(value);
     text += "\n#define MOVE " + shuffle_text(orders(key)) + "\n";
     return device.programs().get_generated("shuffle_pixels",
@@ -133,7 +135,7 @@ int pixels_of(int64_t width, int64_t factor, int64_t channels) {
   int64_t best_waste = 0;
   for (int pixels = 1; pixels <= std::min<int64_t>(width, kLanes); ++pixels) {
     const int64_t line = pixels * factor * channels;
-    const int64_t waste = (line + kLanes - 1) / kLanes * kLanes - line;
+    const int64_t waste = round_up(line, kLanes) - line;
     if (line >= kLanes && (best == 0 || waste * best < best_waste * pixels)) {
       best = pixels;
       best_waste = waste;
@@ -177,17 +179,17 @@ bool shuffle_pixels(const Tensor& packed,
                 by_channels ? kLanes : static_cast<int>(channels),
                 pixels,
                 to_rows,
-                is_streamed(device, packed.scalar_type(), packed.numel())};
-  const Problem problem{{packed.stride(0), packed.stride(2)},
-                        {rows.stride(0), rows.stride(2)},
-                        static_cast<int32_t>(lines),
-                        static_cast<int32_t>(packed.size(2)),
-                        static_cast<int32_t>(width),
-                        static_cast<int32_t>(channels),
-                        static_cast<int32_t>(chunk)};
+                is_non_temporal(device, packed.scalar_type(), packed.numel())};
+  const ShufflePixelsProblem problem{{packed.stride(0), packed.stride(2)},
+                                     {rows.stride(0), rows.stride(2)},
+                                     static_cast<int32_t>(lines),
+                                     static_cast<int32_t>(packed.size(2)),
+                                     static_cast<int32_t>(width),
+                                     static_cast<int32_t>(channels),
+                                     static_cast<int32_t>(chunk)};
   runtime::launch(queue_of(packed),
                   find_kernel(aten::device_of(packed), key),
-                  range((lines + chunk - 1) / chunk, 1),
+                  range(ceil_div(lines, chunk), 1),
                   problem,
                   arg(packed),
                   arg(rows));

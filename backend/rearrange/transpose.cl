@@ -7,7 +7,7 @@
 #include "lanes.clh"
 #include "transpose_vectors.clh"
 #include "layouts.clh"
-#include "fetch.clh"
+#include "prefetch.clh"
 
 #ifndef ROWS
 #define ROWS 64  // of dimension 0: neighbouring elements of the result's lines
@@ -41,14 +41,14 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_transposed(
         lanes_t a[LANES];
 #pragma unroll
         for (int i = 0; i < LANES; ++i) {
-          fetch(x + ((row + i) * x_pitch + column + LANES));
+          PREFETCH(x + ((row + i) * x_pitch + column + LANES));
           a[i] = CONCAT(load_lanes_, DTYPE)(x + ((row + i) * x_pitch + column));
         }
         transpose(a);
         global out_t *corner = y + (column * y_pitch + row);
-        if (is_streamed(corner, y_pitch)) {
+        if (is_non_temporal(corner, y_pitch)) {
 #pragma unroll
-          for (int i = 0; i < LANES; ++i) stream_aligned_lanes(corner + i * y_pitch, a[i]);
+          for (int i = 0; i < LANES; ++i) store_aligned_lanes_nt(corner + i * y_pitch, a[i]);
         } else {
 #pragma unroll
           for (int i = 0; i < LANES; ++i)

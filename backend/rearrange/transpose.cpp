@@ -2,7 +2,9 @@
 #include "transpose.h"
 
 #include "../../cpp/aten/launch.h"
-#include "../common/streamed.h"
+#include "../common/integers.h"
+#include "../common/lanes.h"
+#include "../common/non_temporal.h"
 #include "kernel_sources.h"
 
 #include <algorithm>
@@ -13,7 +15,6 @@ namespace {
 using namespace torch_opencl::aten;
 
 constexpr int kRank = 8;
-constexpr int kLanes = 16;
 // What a work-item copies.
 struct Tile {
   int64_t rows;
@@ -27,7 +28,7 @@ constexpr int64_t kCrowdedBytes = 1024;
 constexpr Tile kCrowdedTile{32, 1024};
 
 // problem_t of transpose.cl.
-struct Problem {
+struct TransposeProblem {
   int32_t rank;
   int32_t chunk;
   std::array<int32_t, kRank> sizes;
@@ -62,7 +63,7 @@ class Walk {
     return d;
   }
   // The problem with these two dimensions first.
-  Problem problem(int first, int second, int chunk) {
+  TransposeProblem problem(int first, int second, int chunk) {
     int next = 0;
     const auto append = [&](int d) {
       problem_.sizes[next] = size(d);
@@ -82,11 +83,11 @@ class Walk {
 
  private:
   at::TensorIteratorBase& iter_;
-  Problem problem_{};
+  TransposeProblem problem_{};
 };
 
-bool streams(at::TensorIteratorBase& iter) {
-  return is_streamed(
+bool stores_non_temporal(at::TensorIteratorBase& iter) {
+  return is_non_temporal(
       aten::device_of(iter.tensor_base(0)), iter.dtype(0), iter.numel());
 }
 
@@ -125,8 +126,9 @@ bool copy_interleaved(at::TensorIteratorBase& iter) {
           {"INTERLEAVES", interleaves},
           // Lines that end within a cache line would be read back where the
           // last vector overlaps its neighbour.
-          {"STREAM", walk.size(line) % kLanes == 0 && streams(iter)}},
-         range((groups + chunk - 1) / chunk, 1),
+          {"NON_TEMPORAL",
+           walk.size(line) % kLanes == 0 && stores_non_temporal(iter)}},
+         range(ceil_div(groups, chunk), 1),
          walk.problem(turns, line, static_cast<int>(chunk)),
          static_cast<int32_t>(groups),
          arg_at(iter.data_ptr(0), iter.dtype(0)),
@@ -153,9 +155,10 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
     return false;
   }
   const int64_t pitch = int64_t{walk.stride(1, 0)} * iter.element_size(1);
-  const Tile tile =
-      streams(iter) && pitch % kCrowdedBytes == 0 ? kCrowdedTile : kTile;
-  const Problem problem = walk.problem(0, dense, tile.chunk);
+  const Tile tile = stores_non_temporal(iter) && pitch % kCrowdedBytes == 0
+                        ? kCrowdedTile
+                        : kTile;
+  const TransposeProblem problem = walk.problem(0, dense, tile.chunk);
   const int64_t squares = int64_t{problem.sizes[0]} * problem.sizes[1];
   const int64_t items = (problem.sizes[0] + tile.rows - 1) / tile.rows *
                         ((problem.sizes[1] + tile.chunk - 1) / tile.chunk) *
@@ -167,7 +170,7 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
           {"OUT_DTYPE", dtype_of(iter.dtype(0))},
           {"LANES", kLanes},
           {"ROWS", tile.rows},
-          {"STREAM", streams(iter)}},
+          {"NON_TEMPORAL", stores_non_temporal(iter)}},
          range(items, 1),
          problem,
          arg_at(iter.data_ptr(0), iter.dtype(0)),

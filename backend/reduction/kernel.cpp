@@ -261,10 +261,10 @@ std::string reduce_text(const ReductionKey& key) {
   }
   switch (key.layout) {
     case ReductionLayout::kInner:
-      text += !key.is_vector     ? inner_text(key)
-              : key.op->lanewise ? inner_vectors_text(key)
-              : key.op->moments  ? inner_moments_text(key)
-                                 : inner_extremes_text(key);
+      text += !key.is_vector         ? inner_text(key)
+              : key.op->vectorizable ? inner_vectors_text(key)
+              : key.op->moments      ? inner_moments_text(key)
+                                     : inner_extremes_text(key);
       break;
     case ReductionLayout::kOuter:
       text += !key.is_vector     ? outer_text(key)

@@ -34,7 +34,7 @@ struct ReductionKey {
   bool is_large;    // 64-bit offsets
   uint8_t units;    // bit i: the lanes' innermost stride of input i is 1
   bool is_split;    // writes accumulators instead of results
-  bool is_vector;   // lanes are one vector: is_unit and the op is lanewise
+  bool is_vector;   // lanes are one vector: is_unit and the op is vectorizable
   bool joins_rows;  // kOuter with vectors: several short rows count as one
   ReductionLayout layout;
 

@@ -26,11 +26,11 @@ std::string load_vector_text(const ReductionKey& key, const std::string& at) {
          "(input0 + (" + at + "))";
 }
 
-// Joined with itself so turned, a vector's first lane is the result of all.
-constexpr const char* kTurned[] = {".s89abcdef01234567",
-                                   ".s456789abcdef0123",
-                                   ".s23456789abcdef01",
-                                   ".s123456789abcdef0"};
+// Joined with itself so rotated, a vector's first lane is the result of all.
+constexpr const char* kRotations[] = {".s89abcdef01234567",
+                                      ".s456789abcdef0123",
+                                      ".s23456789abcdef01",
+                                      ".s123456789abcdef0"};
 
 // The loop over the lines of an output's elements in memory, to `at`, where a
 // run of BLOCK elements at most begins.
@@ -107,8 +107,8 @@ std::string inner_extremes_text(const ReductionKey& key) {
   for (int i = 3; i > 0; --i) {
     fold += join("lanes0", numbered("lanes", i));
   }
-  for (const char* turned : kTurned) {
-    fold += join("lanes0", std::string("lanes0") + turned);
+  for (const char* rotation : kRotations) {
+    fold += join("lanes0", std::string("lanes0") + rotation);
   }
   const std::string number_at_i =
       load_text(key.inputs[0], "input0", "at + i", "compute_t");
@@ -195,9 +195,9 @@ std::string inner_vectors_text(const ReductionKey& key) {
                            "lanes0 = lanes1 = lanes2 = lanes3 = " + identity +
                            ";\nrest = IDENTITY;\nsince = 0;\n";
   std::string fold_lanes;
-  for (const char* turned : kTurned) {
+  for (const char* rotation : kRotations) {
     fold_lanes +=
-        vector_combine_text(key, "folded", std::string("folded") + turned);
+        vector_combine_text(key, "folded", std::string("folded") + rotation);
   }
   return kOutputsText + kept_text(key, true, 0) +
          "lanes_t lanes0 = " + identity +

@@ -26,7 +26,7 @@ REDUCTION = (
         "IS_NAN(x) ? state : state + x",
         "a + b",
         also=("nansum",),
-        lanewise=True,
+        vectorizable=True,
     ),
     Reduction(
         "mean.out",
@@ -35,7 +35,7 @@ REDUCTION = (
         "state + x",
         "a + b",
         result="state / count",
-        lanewise=True,
+        vectorizable=True,
     ),
     Reduction(
         "prod.int_out",
@@ -44,7 +44,7 @@ REDUCTION = (
         "state * x",
         "a * b",
         also=("prod",),
-        lanewise=True,
+        vectorizable=True,
     ),
     Reduction(
         "amax.out",
@@ -52,7 +52,7 @@ REDUCTION = (
         "LOWEST",
         "greater_of(x, state)",
         "greater_of(a, b)",
-        lanewise=True,
+        vectorizable=True,
     ),
     Reduction(
         "amin.out",
@@ -60,7 +60,7 @@ REDUCTION = (
         "HIGHEST",
         "smaller_of(x, state)",
         "smaller_of(a, b)",
-        lanewise=True,
+        vectorizable=True,
     ),
     Reduction("argmax.out", "argmax_stub", result="state.index", **_MAXIMUM),
     Reduction("argmin.out", "argmin_stub", result="state.index", **_MINIMUM),
@@ -71,7 +71,7 @@ REDUCTION = (
         "smaller_of(x, state)",
         "smaller_of(a, b)",
         also=("all.all_out", "all.dims_out"),
-        lanewise=True,
+        vectorizable=True,
     ),
     Reduction(
         "any.out",
@@ -81,7 +81,7 @@ REDUCTION = (
         "greater_of(a, b)",
         result="state != 0",
         also=("any.all_out", "any.dims_out"),
-        lanewise=True,
+        vectorizable=True,
     ),
     Reduction(
         "var.correction_out",
@@ -111,6 +111,6 @@ REDUCTION = (
         result="norm_result(state, ord)",
         scalars="ord",
         opinfo="linalg.vector_norm",
-        lanewise=True,
+        vectorizable=True,
     ),
 )

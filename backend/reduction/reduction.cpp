@@ -20,7 +20,7 @@ constexpr int64_t kMinSplit = 16384;
 using LongDimensions = std::array<int64_t, kMaxDimensions>;
 
 // Kept and reduced dimensions of a reduction, each fastest first.
-struct Problem {
+struct ReductionProblem {
   int kept = 0;
   int reduced = 0;
   int64_t outputs = 1;
@@ -33,14 +33,14 @@ struct Problem {
   int leader = 0;  // the input whose memory decides the layout
 };
 
-Problem describe(const at::TensorIteratorBase& iter) {
+ReductionProblem describe(const at::TensorIteratorBase& iter) {
   const int outputs = iter.noutputs();
   const int inputs = iter.ntensors() - outputs;
   const auto stride_of = [&iter](int operand, int d) {
     return iter.strides(operand)[d] /
            static_cast<int64_t>(iter.element_size(operand));
   };
-  Problem problem;
+  ReductionProblem problem;
   std::vector<int> dimensions(iter.ndim());
   std::iota(dimensions.begin(), dimensions.end(), 0);
   // Of several inputs the first that is not broadcast; iterators sort by the
@@ -96,7 +96,7 @@ Problem describe(const at::TensorIteratorBase& iter) {
 
 // Indices (argmax) count in the logical order of the one reduced dimension, so
 // sorting reduced dimensions by stride does not disturb them.
-ReductionLayout choose_layout(const Problem& problem,
+ReductionLayout choose_layout(const ReductionProblem& problem,
                               const runtime::DeviceInfo& info) {
   const bool outputs_are_adjacent =
       problem.outputs > 1 && problem.kept_strides[problem.leader][0] <
@@ -219,11 +219,11 @@ class Launcher {
     const bool is_inner = key_.layout == ReductionLayout::kInner;
     // Places along an only dimension, of 32 bits, where they are vectors.
     const bool has_vectors =
-        op_.lanewise || (op_.moments && is_inner) ||
+        op_.vectorizable || (op_.moments && is_inner) ||
         (*op_.extreme &&
          (is_inner || (problem_.reduced == 1 && !problem_.is_large)));
     key_.is_vector = key_.input_count == 1 && key_.units == 1 && has_vectors;
-    if (key_.is_vector && op_.lanewise &&
+    if (key_.is_vector && op_.vectorizable &&
         key_.layout == ReductionLayout::kOuter && problem_.reduced == 1 &&
         problem_.reduced_strides[0][0] == run) {
       joined_ = rows_joined(run, problem_.length);
@@ -326,7 +326,7 @@ class Launcher {
   const ReductionOp& op_;
   c10::ArrayRef<at::Scalar> scalars_;
   at::ScalarType compute_;
-  Problem problem_;
+  ReductionProblem problem_;
   runtime::Queue& queue_;
   ReductionKey key_{};
   int64_t joined_ = 1;  // rows that count as one

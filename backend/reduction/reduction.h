@@ -18,7 +18,7 @@ struct ReductionOp {
   // Of `state`, `count`; one an output.
   const char* results[kMaxReductionOutputs];
   const char* scalars;
-  bool lanewise = false;  // holds for vectors as well, element by element
+  bool vectorizable = false;  // holds for vectors as well, element by element
   // Of two values, where `state` is one of the values and its place.
   const char* extreme = "";
   bool moments = false;  // `state` is a welford_t of the elements

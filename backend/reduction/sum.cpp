@@ -1,4 +1,4 @@
-// sum, which reads bool, integers and halves as they lie, whatever dtype the
+// sum, which reads bool, integers and halves unconverted, whatever dtype the
 // total has: ATen's host function would make a converted copy first.
 #include "reduction.h"
 

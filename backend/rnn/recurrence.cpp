@@ -1,4 +1,5 @@
 #include "recurrence.h"
+#include "../common/lanes.h"
 
 #include "../../cpp/aten/launch.h"
 #include "../gemm/packed.h"
@@ -15,8 +16,6 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
-
-constexpr int64_t kLanes = 16;
 
 // Multiplications of a step that take a core less time than a launch takes.
 constexpr int64_t kStepOfCore = int64_t(1) << 18;
@@ -41,7 +40,7 @@ Share share_of(const Tensor& on,
                int64_t vectors) {
   const runtime::DeviceInfo& info = aten::device_of(on).info();
   const int64_t cores = info.compute_units;
-  const int64_t sums = info.has_wide_registers ? 24 : 6;
+  const int64_t sums = info.has_avx512_registers ? 24 : 6;
   const int64_t rows_at_once = std::clamp<int64_t>(
       ceil_div(batch, std::min<int64_t>(cores, 2)),
       1,

@@ -5,7 +5,7 @@
 #include "types.clh"
 #ifdef LANES
 #include "lanes.clh"
-#include "fetch.clh"
+#include "prefetch.clh"
 #endif
 
 #ifndef IS_MAXIMUM
@@ -17,9 +17,9 @@
       const long length, const long inner
 
 // Contiguous tensors: elements of a line lie `inner` apart.
-#define LINE                                                         \
-  const size_t line = get_global_id(0);                              \
-  if (line >= lines) return;                                         \
+#define LINE                            \
+  const size_t line = get_global_id(0); \
+  if (line >= lines) return;            \
   const size_t start = line / inner * length * inner + line % inner;
 
 #ifdef IS_FLOATING
@@ -121,11 +121,11 @@ inline float8 LOAD_HALF_float16(const global ushort *p) {
 // Halves of a vector of elements, read apart: of one whole read PoCL makes a chain
 // through a register that it inserts the second half into.
 #define LOAD_HALF(p) convert_double8(CONCAT(LOAD_HALF_, DTYPE)(p))
-// A macro, as stream_whole_lanes is.
+// A macro, as store_full_lanes_nt is.
 #define STORE_HALVES(p, low, high)                                               \
   {                                                                              \
     const lanes_t halves = (lanes_t)(convert_float8(low), convert_float8(high)); \
-    stream_whole_lanes(p, halves);                                               \
+    store_full_lanes_nt(p, halves);                                              \
   }
 
 // Sums of x's lanes up to each, twice as many a step.
@@ -170,7 +170,7 @@ void cumulative_sum_rows(PARAMETERS, const ulong per_item) {
     const size_t at = start + (r + (j)) * inner + v * LANES; \
     low += LOAD_HALF(POINTER(self) + at);                    \
     high += LOAD_HALF(POINTER(self) + at + LANES / 2);       \
-    fetch(POINTER(self) + at + ROWS * inner);                \
+    PREFETCH(POINTER(self) + at + ROWS * inner);             \
     STORE_HALVES(POINTER(out) + at, low, high)               \
   }
 

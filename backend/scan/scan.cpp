@@ -2,7 +2,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
-#include "../common/streamed.h"
+#include "../common/non_temporal.h"
 #include "kernel_sources.h"
 #include "scan_groups.h"
 
@@ -89,23 +89,24 @@ void launch_vectors(const char* kernel,
                     const Lines& lines,
                     int64_t items,
                     const Arguments&... arguments) {
-  launch(out,
-         sources::scan,
-         kernel,
-         {{"DTYPE", dtype_of(out)},
-          {"GROUP", 1},
-          {"IS_FLOATING", 1},
-          {"LANES", kScanLanes},
-          {"RUN", kMostRun},
-          {"STREAM",
-           is_streamed(aten::device_of(out), out.scalar_type(), out.numel())}},
-         range(items, 1),
-         arg(out),
-         arg_in(input),
-         static_cast<uint64_t>(lines.count),
-         lines.length,
-         lines.inner,
-         arguments...);
+  launch(
+      out,
+      sources::scan,
+      kernel,
+      {{"DTYPE", dtype_of(out)},
+       {"GROUP", 1},
+       {"IS_FLOATING", 1},
+       {"LANES", kScanLanes},
+       {"RUN", kMostRun},
+       {"NON_TEMPORAL",
+        is_non_temporal(aten::device_of(out), out.scalar_type(), out.numel())}},
+      range(items, 1),
+      arg(out),
+      arg_in(input),
+      static_cast<uint64_t>(lines.count),
+      lines.length,
+      lines.inner,
+      arguments...);
 }
 
 void sum_by_vectors(const Tensor& out,

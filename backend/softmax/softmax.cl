@@ -1,11 +1,11 @@
 // Softmax and log-softmax (LOG) along one dimension, and their gradients, for CPUs
 // (softmax_groups.cl is for GPUs).
 //
-// `along`: rows are contiguous, a work-item makes one, 16 elements at a time, and
+// `contiguous`: rows are contiguous, a work-item makes one, 16 elements at a time, and
 //   asks for the next. Short ones keep their exponentials.
-// `across`: a work-item makes LANES neighbouring rows, one element of each at a
+// `strided`: a work-item makes LANES neighbouring rows, one element of each at a
 //   time; any strides.
-// `short`: as `across`, COLUMNS times as many rows of at most KEPT elements, which
+// `short`: as `strided`, COLUMNS times as many rows of at most KEPT elements, which
 //   are read once, and asked for ahead: where they are a power of two apart, caches
 //   cannot hold them.
 //
@@ -15,7 +15,7 @@
 #include "types.clh"
 #include "lanes.clh"
 #include "rows.clh"
-#include "fetch.clh"
+#include "prefetch.clh"
 #include "exponential.clh"
 
 #ifndef LOG
@@ -58,11 +58,11 @@ DEFINE_EXP_BELOW(exp_below_float32, float16, as_int16, as_float16)
 
 #define FORWARD_PARAMETERS \
   const rows_t rows, TENSOR(out_t, out), CONST_TENSOR(storage_t, self)
-#define BACKWARD_PARAMETERS                                      \
-  const rows_t rows, TENSOR(out_t, grad_input),                  \
+#define BACKWARD_PARAMETERS                     \
+  const rows_t rows, TENSOR(out_t, grad_input), \
       CONST_TENSOR(storage_t, grad_output), CONST_TENSOR(storage_t, output)
 
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across(
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_strided(
     FORWARD_PARAMETERS) {
   const index_t id = (index_t)get_global_id(0);
   if (id >= rows.count) return;
@@ -92,7 +92,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across(
                         normaliser));
 }
 
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across_backward(
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_strided_backward(
     BACKWARD_PARAMETERS) {
   const index_t id = (index_t)get_global_id(0);
   if (id >= rows.count) return;
@@ -133,19 +133,19 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_across_
 #define KEPT (COLUMNS > 16 ? 32 : 64)
 
 #define PLACE(t, i) ((i) * rows.row_strides[t] + v * LANES * rows.strides[t][0])
-#define FETCH_NEXT(p, t, i) fetch(p + ((i) * rows.row_strides[t] + (v + COLUMNS) * LANES))
+#define PREFETCH_NEXT(p, t, i) PREFETCH(p + ((i) * rows.row_strides[t] + (v + COLUMNS) * LANES))
 // One plane after the other, so that few streams are read at a time.
 #define FETCH_NEXT_ELEMENT(p, t, i) \
-  fetch(p + ((i + 1) * rows.row_strides[t] + v * LANES))
+  PREFETCH(p + ((i + 1) * rows.row_strides[t] + v * LANES))
 #define LOAD_PART(p, t, i) \
   load_lanes(p, PLACE(t, i), rows.strides[t][0], row.lanes - v * LANES)
 #define STORE_PART(p, i, value) \
   store_lanes(p, PLACE(0, i), rows.strides[0][0], row.lanes - v * LANES, value)
-// Of neighbouring whole vectors: Intel's compiler makes scalars of the above.
+// Of neighbouring full vectors: Intel's compiler makes scalars of the above.
 #define LOAD_WHOLE(p, t, i) \
   LOAD_LANES(p + ((i) * rows.row_strides[t] + v * LANES))
 #define STORE_WHOLE(p, i, value) \
-  stream_whole_lanes(p + ((i) * rows.row_strides[0] + v * LANES), value)
+  store_full_lanes_nt(p + ((i) * rows.row_strides[0] + v * LANES), value)
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short(
     FORWARD_PARAMETERS) {
@@ -170,7 +170,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short(
     for (int i = 0; i < rows.row_size; ++i)                                    \
       for (int v = begin; v < end; ++v) {                                      \
         const lanes_t less = kept[i][v] - largest[v];                          \
-        FETCH_NEXT(x, 1, i);                                                   \
+        PREFETCH_NEXT(x, 1, i);                                                \
         const lanes_t power = exp_below(less);                                 \
         kept[i][v] = LOG ? less : power;                                       \
         sum[v] += power;                                                       \
@@ -203,26 +203,26 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short_backwar
   global out_t *result = POINTER(grad_input) + row.offset[0];
   lanes_t kept_grad[KEPT][COLUMNS];
   lanes_t kept_y[KEPT][COLUMNS];
-#define SHORT(begin, end, LOAD_COLUMN, STORE_COLUMN)                     \
-  {                                                                      \
-    lanes_t sum[COLUMNS];                                                \
-    for (int v = begin; v < end; ++v) sum[v] = 0;                        \
-    for (int i = 0; i < rows.row_size; ++i)                              \
-      for (int v = begin; v < end; ++v) {                                \
-        FETCH_NEXT_ELEMENT(grad, 1, i);                                  \
-        FETCH_NEXT_ELEMENT(y, 2, i);                                     \
-        const lanes_t g = LOAD_COLUMN(grad, 1, i);                       \
-        const lanes_t value = LOAD_COLUMN(y, 2, i);                      \
-        kept_grad[i][v] = g;                                             \
-        kept_y[i][v] = value;                                            \
-        sum[v] += SUMMAND(g, value);                                     \
-      }                                                                  \
-    for (int i = 0; i < rows.row_size; ++i)                              \
-      for (int v = begin; v < end; ++v) {                                \
-        const lanes_t value =                                            \
-            BACKWARD(exp_below, kept_grad[i][v], kept_y[i][v], sum[v]);  \
-        STORE_COLUMN(result, i, value);                                  \
-      }                                                                  \
+#define SHORT(begin, end, LOAD_COLUMN, STORE_COLUMN)                    \
+  {                                                                     \
+    lanes_t sum[COLUMNS];                                               \
+    for (int v = begin; v < end; ++v) sum[v] = 0;                       \
+    for (int i = 0; i < rows.row_size; ++i)                             \
+      for (int v = begin; v < end; ++v) {                               \
+        FETCH_NEXT_ELEMENT(grad, 1, i);                                 \
+        FETCH_NEXT_ELEMENT(y, 2, i);                                    \
+        const lanes_t g = LOAD_COLUMN(grad, 1, i);                      \
+        const lanes_t value = LOAD_COLUMN(y, 2, i);                     \
+        kept_grad[i][v] = g;                                            \
+        kept_y[i][v] = value;                                           \
+        sum[v] += SUMMAND(g, value);                                    \
+      }                                                                 \
+    for (int i = 0; i < rows.row_size; ++i)                             \
+      for (int v = begin; v < end; ++v) {                               \
+        const lanes_t value =                                           \
+            BACKWARD(exp_below, kept_grad[i][v], kept_y[i][v], sum[v]); \
+        STORE_COLUMN(result, i, value);                                 \
+      }                                                                 \
   }
   const int is_dense = rows.strides[0][0] == 1 && rows.strides[1][0] == 1 &&
                        rows.strides[2][0] == 1;
@@ -235,9 +235,9 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short_backwar
 
 #define PARTS 4  // independent maxima: one would wait for its last
 
-// Elements of a row ahead of the first that vectors past the caches may begin at.
+// Elements of a row ahead of the first that non-temporal stores may begin at.
 inline int before_line(const global out_t *p, int size) {
-#ifdef STREAMS
+#ifdef HAS_NON_TEMPORAL
   const size_t line = sizeof(lanes_t);
   return min(size, (int)((line - (ulong)p % line) % line / sizeof(out_t)));
 #else
@@ -254,7 +254,7 @@ inline int before_line(const global out_t *p, int size) {
 #define RESULT_LANES(i) FORWARD(exp_below, LOAD_LANES(x + (i)) - largest, normaliser)
 #endif
 
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_contiguous(
     FORWARD_PARAMETERS) {
   const index_t id = (index_t)get_global_id(0);
   if (id >= rows.count) return;
@@ -284,7 +284,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
   for (int begin = 0; begin < whole; begin += BLOCK * LANES) {
     lanes_t part = 0;
     for (int i = begin; i < min(begin + BLOCK * LANES, whole); i += LANES) {
-      fetch(next_x + i);
+      PREFETCH(next_x + i);
       const lanes_t power = exp_below(LOAD_LANES(x + i) - largest);
 #if KEEPS
       vstore16(power, 0, kept + i);
@@ -309,12 +309,12 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along(
   for (int i = 0; i < head; ++i) STORE_OUT(y, i, RESULT(i));
   for (int i = head; i < end; i += LANES) {
     const lanes_t value = RESULT_LANES(i);
-    stream_whole_lanes(y + i, value);
+    store_full_lanes_nt(y + i, value);
   }
   for (int i = end; i < size; ++i) STORE_OUT(y, i, RESULT(i));
 }
 
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_backward(
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_contiguous_backward(
     BACKWARD_PARAMETERS) {
   const index_t id = (index_t)get_global_id(0);
   if (id >= rows.count) return;
@@ -343,10 +343,10 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_along_b
   for (int i = 0; i < head; ++i)
     STORE_OUT(result, i, BACKWARD(exp, LOAD(grad, i), LOAD(y, i), sum));
   for (int i = head; i < end; i += LANES) {
-    fetch(next_grad + i);
-    if (LOG) fetch(next_y + i);  // the first pass reads y otherwise
+    PREFETCH(next_grad + i);
+    if (LOG) PREFETCH(next_y + i);  // the first pass reads y otherwise
     const lanes_t value = BACKWARD(exp_below, LOAD_LANES(grad + i), LOAD_LANES(y + i), sum);
-    stream_whole_lanes(result + i, value);
+    store_full_lanes_nt(result + i, value);
   }
   for (int i = end; i < size; ++i)
     STORE_OUT(result, i, BACKWARD(exp, LOAD(grad, i), LOAD(y, i), sum));

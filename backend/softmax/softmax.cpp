@@ -3,8 +3,9 @@
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
 #include "../common/group_rows.h"
+#include "../common/lanes.h"
+#include "../common/non_temporal.h"
 #include "../common/rows.h"
-#include "../common/streamed.h"
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_log_softmax_backward_data_meta.h>
@@ -22,13 +23,11 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kLanes = 16;  // on CPUs
-
 // Elements of a row that a work-item of softmax_short keeps: KEPT.
 constexpr int64_t kMostKept = 64;
 // And, of all its rows, in vectors.
 constexpr int64_t kMostVectors = 1024;
-// And one of softmax_along: KEPT_ROW.
+// And one of softmax_contiguous: KEPT_ROW.
 constexpr int64_t kMostKeptAlong = 2048;
 
 struct Variant {
@@ -52,13 +51,13 @@ int columns_of(const RowsProblem& problem, int64_t units) {
 
 Variant choose(const RowsProblem& problem, int64_t units, bool backward) {
   if (problem.rows_contiguous()) {
-    return {"softmax_along", "softmax_along_backward", 1, 4};
+    return {"softmax_contiguous", "softmax_contiguous_backward", 1, 4};
   }
   if (problem.row_size() <= kMostKept) {
     const int columns = backward ? columns_of(problem, units) : 4;
     return {"softmax_short", "softmax_short_backward", columns * kLanes, 1};
   }
-  return {"softmax_across", "softmax_across_backward", kLanes, 4};
+  return {"softmax_strided", "softmax_strided_backward", kLanes, 4};
 }
 
 // On GPUs. The first tensor is the one written.
@@ -146,8 +145,8 @@ void launch_rows(const RowsProblem& problem,
             {"OUT_DTYPE", dtype_of(written)},
             {"LOG", log},
             {"LANES", kLanes},
-            {"STREAM",
-             is_streamed(device, written.scalar_type(), written.numel())},
+            {"NON_TEMPORAL",
+             is_non_temporal(device, written.scalar_type(), written.numel())},
             {"INDEX64", sizeof(Index) == 8},
             {"WG_SIZE", variant.work_group},
             {"COLUMNS", std::max(1, variant.rows_a_job / kLanes)},

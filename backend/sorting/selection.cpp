@@ -1,22 +1,21 @@
 #include "selection.h"
+#include "../common/integers.h"
+#include "../common/lanes.h"
 #include "sort.h"
 
 #include "../../cpp/aten/launch.h"
 #include "kernel_sources.h"
 
-#include <ATen/ceil_div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 namespace torch_opencl::ops {
 
 using namespace torch_opencl::aten;
-using at::ceil_div;
 using at::Tensor;
 
 namespace {
 
-constexpr int64_t kLanes = 16;
 // Elements worth a work-item.
 constexpr int64_t kElements = 8192;
 constexpr int64_t kItems = 64;

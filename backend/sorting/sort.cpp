@@ -4,6 +4,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/integers.h"
 #include "kernel_sources.h"
 
 #include <ATen/WrapDimUtils.h>
@@ -37,10 +38,6 @@ Tensor first_of(const Tensor& order, int64_t kept) {
   return first.contiguous();  // copy: callers view it
 }
 
-int64_t divide_up(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
-}
-
 // On GPUs.
 Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
   constexpr int64_t kGroup = 128;  // WG_SIZE of sort_groups.cl
@@ -60,10 +57,9 @@ Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
   Tensor order;
   const auto sort_blocks = [&](bool from_keys) {
     const int64_t span = std::min<int64_t>(
-        kGroup,
-        std::bit_ceil(static_cast<uint64_t>(divide_up(columns, items))));
+        kGroup, std::bit_ceil(static_cast<uint64_t>(ceil_div(columns, items))));
     const int64_t width = span * items;
-    const int64_t blocks = divide_up(columns, width);
+    const int64_t blocks = ceil_div(columns, width);
     const int64_t of_block = selects ? std::min(kept, width) : width;
     const int64_t last = columns - (blocks - 1) * width;
     const int64_t pitch = (blocks - 1) * of_block + std::min(of_block, last);
@@ -78,7 +74,7 @@ Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
               {"FROM_KEYS", from_keys},
               kind_of(type),
               width_of_key},
-             range(blocks * kGroup, divide_up(count, kGroup / span), kGroup, 1),
+             range(blocks * kGroup, ceil_div(count, kGroup / span), kGroup, 1),
              read...,
              arg(sorted),
              arg(places),
@@ -108,8 +104,8 @@ Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
   Tensor merged_keys = at::empty_like(keys);
   Tensor merged_order = at::empty_like(order);
   for (int64_t width = tile; width < columns; width *= 2) {
-    const int64_t pairs = divide_up(columns, 2 * width);
-    const int64_t tiles = divide_up(std::min({2 * width, kept, columns}), tile);
+    const int64_t pairs = ceil_div(columns, 2 * width);
+    const int64_t tiles = ceil_div(std::min({2 * width, kept, columns}), tile);
     launch(rows,
            sources::sort_groups,
            "merge_blocks",

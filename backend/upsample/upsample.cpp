@@ -66,7 +66,7 @@ enum class Mode { kNearest, kNearestExact, kLinear, kCubic };
 
 // geometry_t of upsample.cl.
 template <class Scale>
-struct Geometry {
+struct UpsampleGeometry {
   int64_t large_strides[5];
   int64_t small_strides[5];
   Scale scale[3];
@@ -106,14 +106,15 @@ Scale scale_of(
 }
 
 template <class Scale>
-bool goes_by_rows(const Geometry<Scale>& geometry, const Tensor& written) {
+bool goes_by_rows(const UpsampleGeometry<Scale>& geometry,
+                  const Tensor& written) {
   return aten::device_of(written).is_cpu() && geometry.large_strides[4] == 1 &&
          geometry.small_strides[4] == 1 &&
          std::max(geometry.large[2], geometry.small[2]) <= kMostColumns;
 }
 
 template <class Scale>
-bool goes_by_pixels(const Geometry<Scale>& geometry,
+bool goes_by_pixels(const UpsampleGeometry<Scale>& geometry,
                     const Tensor& written,
                     bool writes_large) {
   return aten::device_of(written).is_cpu() && written.is_floating_point() &&
@@ -131,7 +132,7 @@ void launch_upsample(Mode mode,
                      bool writes_large) {
   const Tensor& written = writes_large ? large : small;
   const int spatial = static_cast<int>(large.dim()) - 2;
-  Geometry<Scale> geometry{};
+  UpsampleGeometry<Scale> geometry{};
   for (int d = 0; d < 2; ++d) {
     geometry.large_strides[d] = large.stride(d);
     geometry.small_strides[d] = small.stride(d);

@@ -2,7 +2,7 @@
 // image is sampled where offsets say, and the samples, as columns of a matrix,
 // are multiplied with the weights elsewhere.
 //
-// columns: (channel, tap) x output position, a work-item an element. The gradient
+// columns: (channel, filter element) x output position, a work-item an element. The gradient
 // of the image is made by planes, each by one work-item; that of offsets and
 // masks by a sum over the channels of their group. One image a launch.
 
@@ -33,21 +33,21 @@ typedef struct {
   compute_t mask;
 } sample_t;
 
-// Where tap `tap` of offset group `group` looks for output `position`.
+// Where filter element `element` of offset group `group` looks for output `position`.
 inline sample_t sample_of(const geometry_t *g,
                           const global storage_t *offset,
                           const global storage_t *mask,
                           int group,
-                          int tap,
+                          int element,
                           int position) {
-  const int taps = g->kernel_height * g->kernel_width;
+  const int filter_size = g->kernel_height * g->kernel_width;
   const size_t plane = (size_t)g->out_height * g->out_width;
-  const size_t at = ((size_t)group * taps + tap) * plane + position;
-  const size_t at_offset = ((size_t)group * taps + tap) * 2 * plane + position;
+  const size_t at = ((size_t)group * filter_size + element) * plane + position;
+  const size_t at_offset = ((size_t)group * filter_size + element) * 2 * plane + position;
   const int y = position / g->out_width * g->stride[0] - g->padding[0] +
-                tap / g->kernel_width * g->dilation[0];
+                element / g->kernel_width * g->dilation[0];
   const int x = position % g->out_width * g->stride[1] - g->padding[1] +
-                tap % g->kernel_width * g->dilation[1];
+                element % g->kernel_width * g->dilation[1];
   sample_t sample;
   sample.y = y + LOAD(offset, at_offset);
   sample.x = x + LOAD(offset, at_offset + plane);
@@ -59,7 +59,7 @@ inline int is_inside(const geometry_t *g, sample_t s) {
   return s.y > -1 && s.y < g->height && s.x > -1 && s.x < g->width;
 }
 
-inline compute_t element(const geometry_t *g, const global storage_t *plane, int y, int x) {
+inline compute_t pixel_at(const geometry_t *g, const global storage_t *plane, int y, int x) {
   const int inside = y >= 0 && y < g->height && x >= 0 && x < g->width;
   return inside ? LOAD(plane, (size_t)y * g->width + x) : (compute_t)0;
 }
@@ -70,8 +70,8 @@ inline compute_t interpolate(const geometry_t *g, const global storage_t *plane,
   const int x = (int)floor(s.x);
   const compute_t ly = s.y - y;
   const compute_t lx = s.x - x;
-  return (1 - ly) * ((1 - lx) * element(g, plane, y, x) + lx * element(g, plane, y, x + 1)) +
-         ly * ((1 - lx) * element(g, plane, y + 1, x) + lx * element(g, plane, y + 1, x + 1));
+  return (1 - ly) * ((1 - lx) * pixel_at(g, plane, y, x) + lx * pixel_at(g, plane, y, x + 1)) +
+         ly * ((1 - lx) * pixel_at(g, plane, y + 1, x) + lx * pixel_at(g, plane, y + 1, x + 1));
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_columns(
@@ -85,11 +85,11 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_colu
   const int position = get_global_id(0);
   const int row = get_global_id(1);
   if (position >= positions) return;
-  const int taps = g->kernel_height * g->kernel_width;
-  const int channel = row / taps;
+  const int filter_size = g->kernel_height * g->kernel_width;
+  const int channel = row / filter_size;
   const int group = channel / (g->channels / g->groups);
   const sample_t sample =
-      sample_of(g, POINTER(offset), POINTER(mask), group, row % taps, position);
+      sample_of(g, POINTER(offset), POINTER(mask), group, row % filter_size, position);
   const global storage_t *plane = POINTER(image) + (size_t)channel * g->height * g->width;
   STORE(POINTER(columns), (size_t)row * positions + position,
         sample.mask * interpolate(g, plane, sample));
@@ -111,18 +111,18 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_imag
   const int channel = get_global_id(0);
   if (channel >= g->channels) return;
   const int positions = g->out_height * g->out_width;
-  const int taps = g->kernel_height * g->kernel_width;
+  const int filter_size = g->kernel_height * g->kernel_width;
   const int group = channel / (g->channels / g->groups);
   const size_t size = (size_t)g->height * g->width;
   global compute_t *plane = POINTER(grad_image) + channel * size;
   for (size_t i = 0; i < size; ++i) plane[i] = 0;
-  for (int tap = 0; tap < taps; ++tap)
+  for (int element = 0; element < filter_size; ++element)
     for (int position = 0; position < positions; ++position) {
-      const sample_t s = sample_of(g, POINTER(offset), POINTER(mask), group, tap, position);
+      const sample_t s = sample_of(g, POINTER(offset), POINTER(mask), group, element, position);
       if (!is_inside(g, s)) continue;
       const compute_t gradient =
           s.mask * LOAD(POINTER(grad_columns),
-                        ((size_t)channel * taps + tap) * positions + position);
+                        ((size_t)channel * filter_size + element) * positions + position);
       const int y = (int)floor(s.y);
       const int x = (int)floor(s.x);
       const compute_t ly = s.y - y;
@@ -145,13 +145,13 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_offs
   const geometry_t *g = &geometry;
   const int positions = g->out_height * g->out_width;
   const int position = get_global_id(0);
-  const int row = get_global_id(1);  // (group, tap)
+  const int row = get_global_id(1);  // (group, filter element)
   if (position >= positions) return;
-  const int taps = g->kernel_height * g->kernel_width;
-  const int group = row / taps;
-  const int tap = row % taps;
+  const int filter_size = g->kernel_height * g->kernel_width;
+  const int group = row / filter_size;
+  const int element = row % filter_size;
   const int channels = g->channels / g->groups;
-  const sample_t s = sample_of(g, POINTER(offset), POINTER(mask), group, tap, position);
+  const sample_t s = sample_of(g, POINTER(offset), POINTER(mask), group, element, position);
   const int inside = is_inside(g, s);
   const int y = (int)floor(s.y);
   const int x = (int)floor(s.x);
@@ -163,11 +163,11 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_offs
   for (int c = group * channels; inside && c < (group + 1) * channels; ++c) {
     const global storage_t *plane = POINTER(image) + (size_t)c * g->height * g->width;
     const compute_t gradient =
-        LOAD(POINTER(grad_columns), ((size_t)c * taps + tap) * positions + position);
-    const compute_t v00 = element(g, plane, y, x);
-    const compute_t v01 = element(g, plane, y, x + 1);
-    const compute_t v10 = element(g, plane, y + 1, x);
-    const compute_t v11 = element(g, plane, y + 1, x + 1);
+        LOAD(POINTER(grad_columns), ((size_t)c * filter_size + element) * positions + position);
+    const compute_t v00 = pixel_at(g, plane, y, x);
+    const compute_t v01 = pixel_at(g, plane, y, x + 1);
+    const compute_t v10 = pixel_at(g, plane, y + 1, x);
+    const compute_t v11 = pixel_at(g, plane, y + 1, x + 1);
     sum_y += gradient * ((1 - lx) * (v10 - v00) + lx * (v11 - v01));
     sum_x += gradient * ((1 - ly) * (v01 - v00) + ly * (v11 - v10));
     sum_mask += gradient * ((1 - ly) * ((1 - lx) * v00 + lx * v01) +

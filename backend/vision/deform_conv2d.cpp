@@ -18,7 +18,7 @@ using at::Tensor;
 constexpr int kWorkGroup = 64;
 
 // geometry_t of deform_conv2d.cl.
-struct Geometry {
+struct DeformConvGeometry {
   int32_t channels;
   int32_t height;
   int32_t width;
@@ -106,7 +106,7 @@ void check_sizes(const Tensor& input,
   TORCH_CHECK(input.size(1) % options.offset_groups == 0,
               "deform_conv2d: input channels must be divisible by the number "
               "of offset groups");
-  const int64_t taps = weight.size(2) * weight.size(3);
+  const int64_t filter_size = weight.size(2) * weight.size(3);
   const int64_t height = out_size(input.size(2),
                                   weight.size(2),
                                   options.stride_h,
@@ -124,7 +124,10 @@ void check_sizes(const Tensor& input,
               width);
   const auto check = [&](const char* name, const Tensor& tensor, int64_t each) {
     const std::vector<int64_t> wanted{
-        input.size(0), options.offset_groups * each * taps, height, width};
+        input.size(0),
+        options.offset_groups * each * filter_size,
+        height,
+        width};
     TORCH_CHECK(tensor.sizes() == at::IntArrayRef(wanted),
                 "deform_conv2d: expected ",
                 name,
@@ -139,10 +142,10 @@ void check_sizes(const Tensor& input,
   }
 }
 
-Geometry geometry_of(const Tensor& input,
-                     const Tensor& weight,
-                     const Tensor& offset,
-                     const Options& options) {
+DeformConvGeometry geometry_of(const Tensor& input,
+                               const Tensor& weight,
+                               const Tensor& offset,
+                               const Options& options) {
   const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
   return {narrow(input.size(1)),
           narrow(input.size(2)),
@@ -159,19 +162,19 @@ Geometry geometry_of(const Tensor& input,
 }
 
 // The tensors of one call, contiguous, and what is common to its launches.
-struct Problem {
+struct DeformConvProblem {
   Tensor input;
   Tensor weight;  // (groups, out channels, rows)
   Tensor offset;
   Tensor mask;
-  Geometry geometry;
+  DeformConvGeometry geometry;
   int64_t groups;
 
-  Problem(const Tensor& input_,
-          const Tensor& weight_,
-          const Tensor& offset_,
-          const Tensor& mask_,
-          const Options& options)
+  DeformConvProblem(const Tensor& input_,
+                    const Tensor& weight_,
+                    const Tensor& offset_,
+                    const Tensor& mask_,
+                    const Options& options)
       : input(input_.contiguous()),  // copy: planes are found without strides
         weight(weight_.contiguous().view(  // copy: a matrix a group
             {options.groups, weight_.size(0) / options.groups, -1})),
@@ -184,10 +187,11 @@ struct Problem {
   Tensor mask_of(int64_t image) const {
     return geometry.masked ? mask.select(0, image) : Tensor();
   }
-  // (channel, tap) x position
+  // (channel, filter element) x position
   Tensor empty_columns() const {
-    const int64_t taps = geometry.kernel_height * geometry.kernel_width;
-    return at::empty({geometry.channels * taps, positions()}, input.options());
+    const int64_t filter_size = geometry.kernel_height * geometry.kernel_width;
+    return at::empty({geometry.channels * filter_size, positions()},
+                     input.options());
   }
   Tensor columns(int64_t image) const {
     const Tensor result = empty_columns();
@@ -241,7 +245,7 @@ Tensor deform_conv2d(const Tensor& input,
   const Tensor out =
       at::empty({input.size(0), weight.size(0), offset.size(2), offset.size(3)},
                 input.options());
-  const Problem problem(input, weight, offset, mask, options);
+  const DeformConvProblem problem(input, weight, offset, mask, options);
   for (int64_t n = 0; n < input.size(0); ++n) {
     Tensor image = out.select(0, n).view({groups, -1, problem.positions()});
     at::bmm_out(image, problem.weight, problem.columns(n));
@@ -275,7 +279,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> deform_conv2d_backward(
                         offset_groups,
                         use_mask};
   check_sizes(input, weight, offset, mask, options);
-  const Problem problem(input, weight, offset, mask, options);
+  const DeformConvProblem problem(input, weight, offset, mask, options);
   const int64_t positions = problem.positions();
   const Tensor grads = grad.contiguous();  // copy: a matrix an image
   const auto contiguous = at::MemoryFormat::Contiguous;
@@ -284,7 +288,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> deform_conv2d_backward(
   const Tensor grad_offset = at::empty_like(problem.offset, contiguous);
   const Tensor grad_mask = at::zeros_like(problem.mask, {}, contiguous);
   const Tensor grad_weight = at::zeros_like(problem.weight);
-  const int64_t taps = weight.size(2) * weight.size(3);
+  const int64_t filter_size = weight.size(2) * weight.size(3);
   for (int64_t n = 0; n < input.size(0); ++n) {
     const Tensor image_grad = grads.select(0, n).view({groups, -1, positions});
     grad_weight.add_(at::bmm(image_grad, problem.columns(n).transpose(1, 2)));
@@ -298,7 +302,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> deform_conv2d_backward(
                 problem.offset.select(0, n),
                 problem.mask_of(n));
     problem.run("deformable_offset_backward",
-                range(positions, offset_groups * taps, kWorkGroup, 1),
+                range(positions, offset_groups * filter_size, kWorkGroup, 1),
                 grad_offset.select(0, n),
                 use_mask ? grad_mask.select(0, n) : Tensor(),
                 grad_columns,

@@ -16,7 +16,7 @@ constexpr int kWorkGroup = 64;
 
 // geometry_t of boxes.clh.
 template <class Real>
-struct Geometry {
+struct RegionGeometry {
   int64_t strides[4];
   Real spatial_scale;
   int32_t images;
@@ -31,7 +31,7 @@ struct Geometry {
   int32_t aligned;
 };
 
-struct Problem {
+struct RegionProblem {
   double spatial_scale;
   int64_t pooled_height;
   int64_t pooled_width;
@@ -40,10 +40,10 @@ struct Problem {
 };
 
 template <class Real>
-Geometry<Real> geometry_of(const Problem& problem,
-                           const Tensor& image,
-                           const Tensor& pooled) {
-  Geometry<Real> geometry{};
+RegionGeometry<Real> geometry_of(const RegionProblem& problem,
+                                 const Tensor& image,
+                                 const Tensor& pooled) {
+  RegionGeometry<Real> geometry{};
   for (int d = 0; d < 4; ++d) {
     geometry.strides[d] = image.stride(d);
   }
@@ -63,7 +63,7 @@ Geometry<Real> geometry_of(const Problem& problem,
 
 template <class... Tensors>
 void launch_regions(const char* kernel,
-                    const Problem& problem,
+                    const RegionProblem& problem,
                     const Tensor& image,
                     const Tensor& pooled,
                     size_t items,
@@ -109,7 +109,7 @@ using Pooled = std::tuple<Tensor, Tensor>;
 // The pooled regions, and what their bins remember (the kernels' `info`).
 Pooled forward(const char* name,
                const char* kernel,
-               const Problem& problem,
+               const RegionProblem& problem,
                const Tensor& image,
                const Tensor& rois,
                bool position_sensitive) {
@@ -139,7 +139,7 @@ Pooled forward(const char* name,
 }
 
 Tensor backward(const char* kernel,
-                const Problem& problem,
+                const RegionProblem& problem,
                 const Tensor& grad,
                 const Tensor& rois,
                 const Tensor& info,

@@ -97,7 +97,7 @@ Registry& enumerated() {
         info.device_class = DeviceClass::kGpu;
       }
       if (!registers.empty()) {
-        info.has_wide_registers = registers == "wide";
+        info.has_avx512_registers = registers == "wide";
       }
       r.devices.push_back(std::make_unique<Device>(static_cast<int>(i),
                                                    found[i].platform,
@@ -114,7 +114,7 @@ Registry& enumerated() {
 std::string identity_of(const DeviceInfo& info) {
   return info.platform_name + "\n" + info.platform_version + "\n" + info.name +
          "\n" + info.version + "\n" + info.driver_version +
-         ((info.type & CL_DEVICE_TYPE_CPU) == 0 || info.has_wide_registers
+         ((info.type & CL_DEVICE_TYPE_CPU) == 0 || info.has_avx512_registers
               ? ""
               : "\nnarrow registers");
 }

@@ -45,7 +45,7 @@ struct DeviceInfo {
   bool vectorizes_work_items = false;
   // A CPU's 32 registers of 16 floats (AVX-512); fewer or shorter ones hold
   // smaller tiles.
-  bool has_wide_registers = false;
+  bool has_avx512_registers = false;
 };
 
 class ProgramCache;

@@ -1,6 +1,7 @@
 #include "platform.h"
 
 #include "error.h"
+#include "quirks.h"
 
 #include <dlfcn.h>
 
@@ -195,9 +196,8 @@ DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.has_correctly_rounded_division =
       (value_of<cl_device_fp_config>(device, CL_DEVICE_SINGLE_FP_CONFIG) &
        CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
-  info.vectorizes_work_items =
-      info.platform_name.find("Intel") != std::string::npos;
-  info.has_wide_registers = has_avx512();
+  info.vectorizes_work_items = is_intel(info);
+  info.has_avx512_registers = has_avx512();
   return info;
 }
 
@@ -208,10 +208,10 @@ int rank(const DeviceInfo& info) {
   if ((info.type & CL_DEVICE_TYPE_CPU) == 0) {
     return 1;
   }
-  if (info.platform_name.find("Intel") != std::string::npos) {
+  if (is_intel(info)) {
     return 2;
   }
-  return info.platform_name == "Portable Computing Language" ? 3 : 4;
+  return is_pocl(info) ? 3 : 4;
 }
 
 void add_devices(cl_platform_id platform,

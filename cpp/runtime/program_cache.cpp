@@ -4,6 +4,7 @@
 #include "config.h"
 #include "disk_cache.h"
 #include "error.h"
+#include "quirks.h"
 
 #include <algorithm>
 #include <array>
@@ -64,13 +65,7 @@ struct ProgramCache::Impl {
     if (info.has_correctly_rounded_division) {
       options += " -cl-fp32-correctly-rounded-divide-sqrt";
     }
-    if ((info.type & CL_DEVICE_TYPE_CPU) != 0) {
-      // vload_half keeps Intel's compiler from packing work-items.
-      options += info.vectorizes_work_items ? " -D HALF_BY_INTEGERS"
-                                            : " -D UNKNOWN_TRUE"
-                                              " -D OWN_TRIGONOMETRY";
-      transposes_by_halves = !info.has_wide_registers;
-    }
+    options += quirk_options(info);
     if (!config().build_options.empty()) {
       options += " " + config().build_options;
     }
@@ -96,7 +91,6 @@ struct ProgramCache::Impl {
   Device& device;
   DiskCache disk;
   std::string options;
-  bool transposes_by_halves = false;  // transpose_vectors.clh
   std::string identity;
 
   std::shared_mutex kernels_mutex;
@@ -232,12 +226,8 @@ Kernel& ProgramCache::Impl::kernel_of(const std::string& name,
                                       const std::string& text,
                                       const char* kernel_name,
                                       const std::string& extra_options) {
-  std::string all_options =
+  const std::string all_options =
       extra_options.empty() ? options : options + " " + extra_options;
-  if (transposes_by_halves &&
-      text.find("TRANSPOSE_BY_HALVES") != std::string::npos) {
-    all_options += " -D TRANSPOSE_BY_HALVES";
-  }
   const std::string program_key = all_options + "\n" + text;
   const std::lock_guard lock(build_mutex);
   std::unique_ptr<Kernel>& slot =

@@ -1,7 +1,7 @@
 """``torch.backends.opencl``: how ops choose among their algorithms.
 
     torch.backends.opencl.benchmark = True  # measure, then take the fastest
-    with torch.backends.opencl.flags(solver="columns"):
+    with torch.backends.opencl.flags(solver="im2col"):
         ...
 
 Choices are kept in the directory of compiled programs, a file each, so that a
@@ -45,7 +45,7 @@ class _Backend(types.ModuleType):
         """Name of the algorithm to take wherever it is supported; empty: none.
 
         To find out what an algorithm does to results or speed: "winograd",
-        "columns", "single_tap", "implicit", "depthwise", "flipped" of convolutions,
+        "im2col", "conv1x1", "implicit", "depthwise", "rotated_filter" of convolutions,
         "skinny", "packed", "tiles", "strided" of matrix products. On GPUs
         "tile_128x64" asks for a size of the tiles of both, "tile_128x64_4" also for
         as many parts of the depth.

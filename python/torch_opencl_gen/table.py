@@ -39,7 +39,7 @@ class Pointwise:
         dtypes: "floating" or "integral" (with bool) where only those have a
             meaning: others raise NotImplementedError.
         opinfo: name in torch's op_db where it differs from the op's.
-        lanewise: the expression also holds for vectors of floats, element by
+        vectorizable: the expression also holds for vectors of floats, element by
             element. Drivers have vectors of exp, log and the like, which some
             make of no loop.
         clamp: "below", "above" or "both", of an op that only bounds its input
@@ -63,7 +63,7 @@ class Pointwise:
     integral: str = ""
     dtypes: str = ""
     opinfo: str = ""
-    lanewise: bool = False
+    vectorizable: bool = False
     clamp: str = ""
     keeps_numbers: bool = False
     checks_scalars: bool = False
@@ -89,7 +89,7 @@ class Reduction:
         function: as in ``Pointwise``.
         also: further overloads served by the same stub.
         opinfo: as in ``Pointwise``.
-        lanewise: step and combine also hold for vectors of floating
+        vectorizable: step and combine also hold for vectors of floating
             ``compute_t``, element by element.
         extreme: the function of two values that picks one, where ``state``
             is a value and its place.
@@ -108,6 +108,6 @@ class Reduction:
     function: str = ""
     also: tuple[str, ...] = ()
     opinfo: str = ""
-    lanewise: bool = False
+    vectorizable: bool = False
     extreme: str = ""
     moments: bool = False

@@ -135,7 +135,7 @@ class Emitter:
                 _quote(self._scalar_names(entry, overload)),
                 self._uses_math(entry.expression, entry.bool_, entry.integral),
                 f"Dtypes::k{(entry.dtypes or 'all').capitalize()}",
-                str(entry.lanewise).lower(),
+                str(entry.vectorizable).lower(),
                 f"Clamp::k{(entry.clamp or 'none').capitalize()}",
                 str(entry.keeps_numbers).lower(),
                 str(entry.checks_scalars).lower(),
@@ -162,7 +162,7 @@ class Emitter:
                 *(_quote(text) for text in texts),
                 "{" + ", ".join(_quote(result) for result in results) + "}",
                 _quote(self._scalar_names(entry, overload)),
-                str(entry.lanewise).lower(),
+                str(entry.vectorizable).lower(),
                 _quote(entry.extreme),
                 str(entry.moments).lower(),
             ]

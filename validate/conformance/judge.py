@@ -173,7 +173,9 @@ def gradient(op, device, samples, seed) -> None:
             result,
             expected,
             lambda: opinfo.gradients(op, opinfo.to_double(sample), seed),
-            neighbour=lambda: opinfo.gradients(op, opinfo.nudged_sample(sample), seed),
+            neighbour=lambda: opinfo.gradients(
+                op, opinfo.perturbed_sample(sample), seed
+            ),
         )
 
     _for_each(samples, check)
@@ -243,7 +245,7 @@ def _assert_result(op, result, expected, sample, strides=False) -> None:
         expected,
         lambda: opinfo.call(op, opinfo.to_double(sample)),
         strides=strides,
-        neighbour=lambda: opinfo.call(op, opinfo.nudged_sample(sample)),
+        neighbour=lambda: opinfo.call(op, opinfo.perturbed_sample(sample)),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch_opencl
-from tolerance import MULTIPLE, assert_same_strides, compare, nudged
+from tolerance import MULTIPLE, assert_same_strides, compare, perturbed
 from torch.testing import assert_close
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
@@ -85,16 +85,16 @@ def to_double(sample: SampleInput) -> SampleInput:
     return map_sample(sample, double)
 
 
-def nudged_sample(sample: SampleInput) -> SampleInput:
+def perturbed_sample(sample: SampleInput) -> SampleInput:
     """Floats changed by a rounding, as if computed another way beforehand."""
     generator = torch.Generator().manual_seed(0)
 
-    def nudge(value):
+    def perturb(value):
         if not torch.is_tensor(value) or not value.is_floating_point():
             return value
-        return nudged(value, generator) if value.layout == torch.strided else value
+        return perturbed(value, generator) if value.layout == torch.strided else value
 
-    return map_sample(sample, nudge)
+    return map_sample(sample, perturb)
 
 
 def lay_out(sample: SampleInput, layout: Callable) -> SampleInput:
@@ -166,7 +166,7 @@ def assert_result(
     tolerance.py against the float64 ``reference``, element by element too.
 
     The CPU may get an ill-conditioned result right by luck: then its result for
-    nudged inputs, ``neighbour``, says how far off rounding leads.
+    perturbed inputs, ``neighbour``, says how far off rounding leads.
     """
     results, baselines = tensors(result), tensors(baseline)
     assert len(results) == len(baselines), f"{len(results)} outputs"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from fuzz.program import Program, Ref, Step, resolve
 from fuzz.tensors import CONTIGUOUS, Input
-from tolerance import nudged
+from tolerance import perturbed
 from torch.utils._pytree import tree_leaves, tree_map
 
 CPU = torch.device("cpu")
@@ -58,7 +58,7 @@ class Machine:
         self, name: int, given: Input, noise: torch.Generator | None = None
     ) -> None:
         if noise is not None and given.values.is_floating_point():
-            values = nudged(given.values, noise)
+            values = perturbed(given.values, noise)
             given = Input(values, given.layout, given.requires_grad)
         tensor = given.build(self.device, torch.float64 if self._double else None)
         self.values[name] = tensor

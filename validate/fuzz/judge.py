@@ -95,7 +95,7 @@ class _Values:
         reason = _too_far(mine, reference, cpu)
         if not reason:
             return ""
-        nearby = [run[name] for run in self._nudged() if name in run]
+        nearby = [run[name] for run in self._perturbed() if name in run]
         if any(not _too_far(mine, reference, other) for other in nearby):
             return ""
         distances = [relative_distance(other, reference) for other in nearby]
@@ -109,7 +109,7 @@ class _Values:
             self._reference = run(self._program, CPU, double=True).tensors
         return self._reference
 
-    def _nudged(self) -> list[dict]:
+    def _perturbed(self) -> list[dict]:
         if self._nearby is None:
             noise = torch.Generator().manual_seed(0)
             runs = (run(self._program, CPU, noise=noise) for _ in range(_NEARBY_RUNS))

@@ -71,11 +71,11 @@ def draw_convolution(b: Builder, grad: bool, transposed: bool) -> tuple:
         outs = groups * b.rng.choice((1, 1, 2))
     if b.chance(0.05):
         ins += 1
-    taps = tuple(b.rng.choice((1, 2, 3, 3, 3, 5)) for _ in range(dims))
+    kernel_size = tuple(b.rng.choice((1, 2, 3, 3, 3, 5)) for _ in range(dims))
     if b.chance(0.6):
-        taps = taps[:1] * dims
+        kernel_size = kernel_size[:1] * dims
     left, right = (ins, outs) if transposed else (outs, ins)
-    weight = (left, max(right // groups, 1), *taps)
+    weight = (left, max(right // groups, 1), *kernel_size)
     options = {
         "stride": _each(b, dims, (1, 1, 2, 3)),
         "padding": _each(b, dims, (0, 1, 2)),

@@ -18,7 +18,7 @@ from tolerance import (
     Comparison,
     compare_all,
     compare_errors,
-    nudged,
+    perturbed,
     worst,
 )
 from torch.utils._pytree import tree_map
@@ -174,14 +174,14 @@ def following_step(problem: Problem, step: Step, dtype: torch.dtype) -> Step:
     return Step(stages, [], follow.charges, follow.flips, follow.decided)
 
 
-def nudged_problem(problem: Problem, seed: int = 0) -> Problem:
+def perturbed_problem(problem: Problem, seed: int = 0) -> Problem:
     """The same with parameters and inputs that are off by a rounding."""
     generator = torch.Generator().manual_seed(seed)
     model = copy.deepcopy(problem.model)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(nudged(parameter, generator))
-    inputs = nudged(problem.inputs.detach(), generator)
+            parameter.copy_(perturbed(parameter, generator))
+    inputs = perturbed(problem.inputs.detach(), generator)
     return replace(problem, model=model, inputs=inputs)
 
 
@@ -279,8 +279,8 @@ def check(
         for seed in range(_MORE_DRAWS):
             if not failed:
                 break
-            progress("CPU float32, nudged")
-            nearby = nudged_problem(problem, seed)
+            progress("CPU float32, perturbed")
+            nearby = perturbed_problem(problem, seed)
             neighbour = following_step(nearby, step, torch.float32)
             again = compare_steps(step, neighbour, reference, multiple)
             result.stages = passed_once(result.stages, again)

@@ -99,7 +99,7 @@ def test_large_products_take_large_tiles(choose):
     assert large[2:6] == [8, 8, 16, 1]
 
 
-# resnet50's weight gradients at 32 images: outputs, channels * taps, pixels * images.
+# resnet50's weight gradients at 32 images: outputs, channels * filter elements, pixels * images.
 WEIGHT_GRADIENTS = [
     (64, 147, 401408),
     (64, 64, 100352),

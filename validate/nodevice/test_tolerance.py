@@ -9,7 +9,7 @@ from tolerance import (
     assert_same_strides,
     compare,
     compare_all,
-    nudged,
+    perturbed,
     relative_distance,
     worst,
 )
@@ -161,10 +161,10 @@ def test_relative_distance():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_nudged_values_are_at_most_a_rounding_away(dtype):
+def test_perturbed_values_are_at_most_a_rounding_away(dtype):
     generator = torch.Generator().manual_seed(1)
     values = torch.randn(1000, generator=generator).to(dtype)
-    changed = nudged(values, generator)
+    changed = perturbed(values, generator)
     assert changed.dtype == dtype
     assert not torch.equal(changed, values)
     distance = (changed.double() - values.double()).abs()

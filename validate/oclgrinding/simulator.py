@@ -35,8 +35,6 @@ def environment(device_class: str) -> dict[str, str]:
         "OCL_ICD_VENDORS": str(vendors),
         "TORCH_OPENCL_DEVICES": "oclgrind",
         "TORCH_OPENCL_TEST": "",
-        # Its LLVM knows no prefetch (fetch.clh).
-        "TORCH_OPENCL_BUILD_OPTIONS": "-DNO_FETCH",
         "TORCH_OPENCL_DEBUG": "2",
         "TORCH_OPENCL_DEVICE_CLASS": device_class,
         "OCLGRIND_DATA_RACES": "1",

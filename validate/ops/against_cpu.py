@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from tolerance import MULTIPLE, assert_matches, nudged, relative_distance
+from tolerance import MULTIPLE, assert_matches, perturbed, relative_distance
 from torch.utils._pytree import tree_leaves
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -109,7 +109,7 @@ def _run(
         ]
         if noise is not None:
             gradients = [
-                nudged(x, noise) if x.is_floating_point() else x for x in gradients
+                perturbed(x, noise) if x.is_floating_point() else x for x in gradients
             ]
         found = torch.autograd.grad(
             differentiable, wanted, gradients, allow_unused=True
@@ -176,7 +176,7 @@ def _check(
             nearby = [
                 _run(
                     function,
-                    _nudged(inputs, dtype, noise),
+                    _perturbed(inputs, dtype, noise),
                     cpu,
                     dtype,
                     backward,
@@ -195,7 +195,7 @@ def _check(
             )
 
 
-def _nudged(
+def _perturbed(
     inputs: Sequence[torch.Tensor | None],
     dtype: torch.dtype,
     generator: torch.Generator,
@@ -206,7 +206,7 @@ def _nudged(
             value = move(value, torch.device("cpu"), dtype)
             # Elements of an expanded tensor share their memory.
             memory = _memory(value)
-            memory.copy_(nudged(memory, generator))
+            memory.copy_(perturbed(memory, generator))
         changed.append(value)
     return changed
 

@@ -121,7 +121,7 @@ def test_layouts_3d(device, is_transposed, layout):
 
 # channels, outputs, kernel, stride, padding, dilation: of images read where they
 # lie or copied, around the sizes that the weight's gradient is chosen by. Of some
-# taps no pixel of a tile, or none at all, lies inside.
+# filter elements no pixel of a tile, or none at all, lies inside.
 @pytest.mark.parametrize("layout", [contiguous, channels_last, offset])
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize(
@@ -211,13 +211,13 @@ def test_padding_by_name(device, padding):
     check(_convolution(F.conv2d, padding=padding), inputs, device)
 
 
-# Images in whole tiles of 48 pixels, or nearly: read as they lie. 300 channels
+# Images in whole tiles of 48 pixels, or nearly: read unpacked. 300 channels
 # are more than one block of a sum.
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("size", [(6, 8), (13, 11), (12, 12), (10, 19)])
 @pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (300, 17), (17, 520)])
 @pytest.mark.parametrize("layout", [offset, channels_last])
-def test_single_tap_in_place(device, layout, size, channels, outputs, dtype):
+def test_conv1x1_in_place(device, layout, size, channels, outputs, dtype):
     x = layout(torch.randn(2, channels, *size))
     weight = torch.randn(outputs, channels, 1, 1) / channels**0.5
     check(F.conv2d, [x, weight, torch.randn(outputs)], device, dtype)
@@ -270,7 +270,7 @@ def test_depthwise_channels_last(
         check(function, [x, weight, torch.randn(channels)], device, dtype)
 
 
-# images, channels, size: planes turned as a whole or too large for it; of one pixel,
+# images, channels, size: planes transposed as a whole or too large for it; of one pixel,
 # of less than a vector of pixels or channels, of vectors that overlap.
 PLANES = [
     (1, 16, (1, 1)),
@@ -300,7 +300,7 @@ def test_depthwise_planes(device, case, kernel, stride, layout):
         check(function, [x, weight, torch.randn(channels)], device)
 
 
-# The pixels under all windows fit where planes are turned, the image does not.
+# The pixels under all windows fit where planes are transposed, the image does not.
 @pytest.mark.parametrize("kernel", [3, 5])
 def test_depthwise_planes_of_far_windows(device, kernel):
     function = _convolution(F.conv2d, stride=25, padding=1, groups=16)

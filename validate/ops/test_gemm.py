@@ -203,7 +203,7 @@ def test_bmm(device, size, shape):
     check(torch.bmm, [torch.randn(size, m, k), torch.randn(size, k, n)], device)
 
 
-# Of so many tiles that some take turns at the depth.
+# Of so many tiles that some are blocked over the depth.
 @pytest.mark.parametrize("right", [contiguous, transposed, expanded, reversed_batch])
 @pytest.mark.parametrize("left", [contiguous, transposed, expanded, reversed_batch])
 def test_bmm_of_many_tiles(device, left, right):

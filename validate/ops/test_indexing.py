@@ -229,7 +229,7 @@ def test_gradients_of_flip_and_roll(device):
         check(lambda x: x.roll((1, 5), (0, 2)), [x], device)
 
 
-# Written past the caches on CPUs.
+# Stored non-temporally on CPUs.
 @pytest.mark.parametrize("width", [1024, 1023])
 def test_large_flips_and_rolls(device, width):
     x = torch.randint(100, (9000, width), dtype=torch.int32)
@@ -290,7 +290,7 @@ def test_runs_that_share_an_index(device, dtype, width):
         assert torch.equal(result.cpu(), expected)
 
 
-# Written past the caches on CPUs, where rows begin at a vector's boundary.
+# Stored non-temporally on CPUs, where rows begin at a vector's boundary.
 @pytest.mark.parametrize(
     "dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.int64]
 )

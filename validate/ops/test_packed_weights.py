@@ -13,8 +13,8 @@ from tolerance import assert_matches
 # Solver, and a weight that it packs or transforms.
 SOLVERS = [
     ("winograd", (18, 17, 3, 3)),
-    ("single_tap", (18, 17, 1, 1)),
-    ("columns", (18, 17, 5, 3)),
+    ("conv1x1", (18, 17, 1, 1)),
+    ("im2col", (18, 17, 5, 3)),
     ("direct", (18, 48, 3, 3)),
 ]
 ADD = """

@@ -53,7 +53,7 @@ def test_depths(device, depth, parts):
 LAYOUTS = [contiguous, transposed, strided, offset, expanded]
 
 
-# Sizes of whole vectors, and others.
+# Sizes of full vectors, and others.
 @pytest.mark.parametrize("shape", [(36, 48, 40), (33, 31, 35)])
 @pytest.mark.parametrize("right", LAYOUTS)
 @pytest.mark.parametrize("left", LAYOUTS)

@@ -148,7 +148,7 @@ def test_gradient_of_channel_shuffle(device):
         check(lambda x: F.channel_shuffle(x, 3), [x], device)
 
 
-# Written past the caches on CPUs.
+# Stored non-temporally on CPUs.
 @pytest.mark.parametrize("groups", [3, 4, 16])
 def test_large_channel_shuffles(device, groups):
     x = torch.randint(250, (2, 48, 420, 421), dtype=torch.int32)

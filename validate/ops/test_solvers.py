@@ -45,13 +45,13 @@ def _settings_stay():
     "solver",
     [
         "depthwise",
-        "planes",
+        "direct_grouped",
         "implicit",
-        "single_tap",
+        "conv1x1",
         "winograd",
-        "flipped",
+        "rotated_filter",
         "direct",
-        "columns",
+        "im2col",
     ],
 )
 @pytest.mark.parametrize("case", CONVOLUTIONS)
@@ -145,12 +145,12 @@ def test_what_adds_to_its_own_output_is_not_measured(device):
 
 def test_flags_restore(device):
     assert not torch.backends.opencl.benchmark
-    with torch.backends.opencl.flags(benchmark=True, solver="columns"):
+    with torch.backends.opencl.flags(benchmark=True, solver="im2col"):
         assert torch.backends.opencl.benchmark
-        assert torch.backends.opencl.solver == "columns"
+        assert torch.backends.opencl.solver == "im2col"
         with torch.backends.opencl.flags(benchmark=False):
             assert not torch.backends.opencl.benchmark
-            assert torch.backends.opencl.solver == "columns"
+            assert torch.backends.opencl.solver == "im2col"
     assert not torch.backends.opencl.benchmark
     assert not torch.backends.opencl.solver
 

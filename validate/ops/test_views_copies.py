@@ -164,7 +164,7 @@ def test_conversion_of_large_integers_to_floats(device, target):
     assert torch.equal(host.to(device).to(target).cpu(), host.to(target))
 
 
-# Results of 32 MiB and more are written past the caches.
+# Results of 32 MiB and more are stored non-temporally.
 @pytest.mark.parametrize(
     ("source", "target"),
     [

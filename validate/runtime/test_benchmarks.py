@@ -19,7 +19,7 @@ COMMANDS = {
     "ops": "--family softmax --filter cross --devices {device} cpu",
     "overhead": "--devices {device}",
     "profile_network": "--model mobilenet_v2 --device {device}",
-    "roofs": "--devices {device}",
+    "roofline": "--devices {device}",
     "superres": "--devices {device} cpu",
     "sweep": "--family random module --devices {device} cpu",
 }

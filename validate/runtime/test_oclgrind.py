@@ -17,7 +17,7 @@ _FIRST, _SECOND, _THIRD = (f"validate/ops/test_a.py::test_b[x-{i}]" for i in ran
 
 def test_outcomes_are_read_between_launches():
     output = f"""
-{_FIRST} torch_opencl: launch softmax.cl:softmax_along (1, 1, 1)
+{_FIRST} torch_opencl: launch softmax.cl:softmax_contiguous (1, 1, 1)
 PASSED
 {_SECOND} FAILED
 FAILED {_SECOND} - AssertionError: too far
@@ -47,7 +47,7 @@ def test_the_test_that_ended_the_process_is_named():
 
 def test_kernels_are_found_in_the_sources():
     found = cases.kernels()
-    assert {"softmax.cl:softmax_along", "scan.cl:cumulative_sum"} <= found
+    assert {"softmax.cl:softmax_contiguous", "scan.cl:cumulative_sum"} <= found
     assert len(found) > 150
 
 

@@ -67,7 +67,7 @@ for outputs, stride, memory_format in (
 
 _SCRIPTS = {"products": _PRODUCTS, "depthwise": _DEPTHWISE} | {
     solver: _CONVOLUTION.replace("SOLVER", solver)
-    for solver in ("planes", "winograd", "direct")
+    for solver in ("direct_grouped", "winograd", "direct")
 }
 
 

@@ -1,31 +1,31 @@
 // Weight gradients of convolutions of groups of few channels, for cpu-class
 // devices, without columns.
 //
-// A work-item sums a group's products over a part of the strips of all images. The
+// A work-item sums a group's products over a part of the row tiles of all images. The
 // output's gradient is laid into planes too, with zeros where the line between planes
-// (planes.clh) is not an output, so that an element of the weight is one product of
+// (direct_grouped.clh) is not an output, so that an element of the weight is one product of
 // two lines. Small images are stacked. TILE x TILE products of vectors are summed in
-// registers and turned there, into one vector of sums.
+// registers and transposed there, into one vector of sums.
 
 #include "types.clh"
 #include "lanes.clh"
 #include "panels.clh"
 #include "image_lines.clh"
 #include "transpose_vectors.clh"
-#include "planes.clh"
+#include "direct_grouped.clh"
 
 #define TILE 4
 // Adds the second `count` vectors to the first.
-#define FOLD(vectors, count)                                     \
-  _Pragma("unroll") for (int i = 0; i < count; ++i) {            \
-    vectors[i] += vectors[i + count];                            \
+#define FOLD(vectors, count)                          \
+  _Pragma("unroll") for (int i = 0; i < count; ++i) { \
+    vectors[i] += vectors[i + count];                 \
   }
 #define TILES(count) (((count) + TILE - 1) / TILE)
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void planes_weight(CONST_TENSOR(storage_t, image), CONST_TENSOR(storage_t, grad),
+void direct_grouped_weight(CONST_TENSOR(storage_t, image), CONST_TENSOR(storage_t, grad),
                    TENSOR(compute_t, partial), const geometry_t g, const int images,
-                   const int images_at_once, const int strips, const int items,
+                   const int images_at_once, const int row_tiles, const int items,
                    const int items_at_once, const int4 image_stride, const int4 grad_stride,
                    const int extent, const int grad_extent) {
   const int pitch = pitch_of(&g);
@@ -51,8 +51,8 @@ void planes_weight(CONST_TENSOR(storage_t, image), CONST_TENSOR(storage_t, grad)
   }
   const int first_item = get_global_id(1) * items_at_once;
   for (int item = first_item; item < min(first_item + items_at_once, items); ++item) {
-    const int first_row = item % strips * g.rows;
-    const int first_image = item / strips * images_at_once;
+    const int first_row = item % row_tiles * g.rows;
+    const int first_image = item / row_tiles * images_at_once;
     const int rows = min(g.rows, g.out_size.x - first_row);
     for (int n = 0; n < images_at_once; ++n) {
       const int is_image = first_image + n < images;

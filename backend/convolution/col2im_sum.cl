@@ -1,12 +1,12 @@
-// The adjoint of packing columns (columns.cl): sums the columns
-// [channel][tap][image][pixel] into each element of the image, one after the
+// The adjoint of packing columns (im2col_pack.cl): sums the columns
+// [channel][element][image][pixel] into each element of the image, one after the
 // other, so without atomics. One work-item: RUN elements of a row.
 
 #include "types.clh"
 #include "panels.clh"
 
-#define GEOMETRY                                                             \
-  const int4 input_size, const int4 output_size, const int4 kernel_size,    \
+#define GEOMETRY                                                         \
+  const int4 input_size, const int4 output_size, const int4 kernel_size, \
       const int4 stride, const int4 padding, const int4 dilation
 
 #ifndef RUN
@@ -19,7 +19,7 @@
 #endif
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void sum_columns(CONST_TENSOR(compute_t, columns), TENSOR(storage_t, image),
+void col2im_sum(CONST_TENSOR(compute_t, columns), TENSOR(storage_t, image),
                  const int channels, GEOMETRY, const int images,
                  const index_t batch_stride, const index_t channel_stride,
                  const index_t d_stride, const index_t h_stride,
@@ -48,8 +48,8 @@ void sum_columns(CONST_TENSOR(compute_t, columns), TENSOR(storage_t, image),
       const int oh = from_h / stride.s1;
       if (from_h < 0 || oh * stride.s1 != from_h || oh >= output_size.s1) continue;
       for (int kw = 0; kw < kernel_size.s2; ++kw) {
-        const int tap = (kd * kernel_size.s1 + kh) * kernel_size.s2 + kw;
-        const global compute_t *line = in + tap * (images * pixels) +
+        const int element = (kd * kernel_size.s1 + kh) * kernel_size.s2 + kw;
+        const global compute_t *line = in + element * (images * pixels) +
                                        (od * output_size.s1 + oh) * output_size.s2;
         // Output column ow adds to image column ow * stride + shift.
         const int shift = kw * dilation.s2 - padding.s2;

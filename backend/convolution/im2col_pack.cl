@@ -1,9 +1,9 @@
 // Convolution as a matrix product: the columns of an image, packed straight
 // into the right operand's panels (panels.clh).
 //
-// A pixel is an output position (image, od, oh, ow); a tap is (channel, kd, kh,
+// A pixel is an output position (image, od, oh, ow); a filter element is (channel, kd, kh,
 // kw). Both are places: an offset into the image and a position in it; an
-// element of the columns lies at the sum of a pixel's and a tap's place, and is
+// element of the columns lies at the sum of a pixel's and a filter element's place, and is
 // zero where that falls outside. Two-dimensional images have a depth of one.
 
 #include "types.clh"
@@ -19,8 +19,8 @@ typedef struct {
   int w;
 } place_t;
 
-#define GEOMETRY                                                             \
-  const int4 input_size, const int4 output_size, const int4 kernel_size,    \
+#define GEOMETRY                                                         \
+  const int4 input_size, const int4 output_size, const int4 kernel_size, \
       const int4 stride, const int4 padding, const int4 dilation
 
 static inline place_t pixel_place(int i, int4 output_size, int4 stride, int4 padding,
@@ -41,7 +41,7 @@ static inline place_t pixel_place(int i, int4 output_size, int4 stride, int4 pad
   return place;
 }
 
-static inline place_t tap_place(int i, int4 kernel_size, int4 dilation,
+static inline place_t element_place(int i, int4 kernel_size, int4 dilation,
                                 index_t channel_stride, index_t d_stride,
                                 index_t h_stride, index_t w_stride) {
   place_t place;
@@ -55,27 +55,27 @@ static inline place_t tap_place(int i, int4 kernel_size, int4 dilation,
   return place;
 }
 
-#define PIXEL(i)                                                             \
+#define PIXEL(i)                                                                 \
   pixel_place(i, output_size, stride, padding, batch_stride, d_stride, h_stride, \
               w_stride)
-#define TAP(i) \
-  tap_place(i, kernel_size, dilation, channel_stride, d_stride, h_stride, w_stride)
+#define ELEMENT(i) \
+  element_place(i, kernel_size, dilation, channel_stride, d_stride, h_stride, w_stride)
 
 #ifndef ROWS_ARE_PIXELS
-#define ROWS_ARE_PIXELS 1  // else rows are taps and the depth runs over pixels
+#define ROWS_ARE_PIXELS 1  // else rows are filter elements and the depth runs over pixels
 #endif
 #if ROWS_ARE_PIXELS
 #define ROW_PLACE PIXEL
-#define DEPTH_PLACE TAP
+#define DEPTH_PLACE ELEMENT
 #else
-#define ROW_PLACE TAP
+#define ROW_PLACE ELEMENT
 #define DEPTH_PLACE PIXEL
 #endif
 
-#define COLUMN_PARAMETERS                                                    \
-  CONST_TENSOR(storage_t, input), TENSOR(compute_t, panels), const int rows, \
-      const int depth, GEOMETRY, const index_t batch_stride,                 \
-      const index_t channel_stride, const index_t d_stride,                  \
+#define COLUMN_PARAMETERS                                                         \
+  CONST_TENSOR(storage_t, input), TENSOR(compute_t, panels), const int rows,      \
+      const int depth, GEOMETRY, const index_t batch_stride,                      \
+      const index_t channel_stride, const index_t d_stride,                       \
       const index_t h_stride, const index_t w_stride, const index_t group_stride, \
       const index_t extent
 
@@ -84,33 +84,33 @@ static inline int is_inside(int d, int h, int w, int4 size) {
 }
 
 #ifndef IS_GPU
-#define PANEL_BASE                                                             \
-  const int panel = get_global_id(0);                                         \
-  const int begin = get_global_id(1) * DEPTH_BLOCK;                           \
-  const int end = min(depth, begin + DEPTH_BLOCK);                            \
-  const size_t group = get_global_id(2);                                      \
-  const global storage_t *in = POINTER(input) + group * group_stride;         \
-  const index_t in_extent = extent - (index_t)(group * group_stride);         \
-  global compute_t *out = POINTER(panels) +                                   \
+#define PANEL_BASE                                                              \
+  const int panel = get_global_id(0);                                           \
+  const int begin = get_global_id(1) * DEPTH_BLOCK;                             \
+  const int end = min(depth, begin + DEPTH_BLOCK);                              \
+  const size_t group = get_global_id(2);                                        \
+  const global storage_t *in = POINTER(input) + group * group_stride;           \
+  const index_t in_extent = extent - (index_t)(group * group_stride);           \
+  global compute_t *out = POINTER(panels) +                                     \
       ((group * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + begin) * WIDTH; \
-  const int first = panel * WIDTH;                                            \
+  const int first = panel * WIDTH;                                              \
   const int width = min(WIDTH, rows - first);
 
-// Up to LANES pixels of an output row, from `pixel` on, at a tap.
-static inline lanes_t load_pixels(const global storage_t *in, place_t pixel, place_t tap,
+// Up to LANES pixels of an output row, from `pixel` on, at a filter element.
+static inline lanes_t load_pixels(const global storage_t *in, place_t pixel, place_t element,
                                   int4 input_size, int step, index_t w_stride,
                                   index_t extent) {
-  const int w = pixel.w + tap.w;
-  if ((uint)(pixel.d + tap.d) >= (uint)input_size.s0 ||
-      (uint)(pixel.h + tap.h) >= (uint)input_size.s1) {
+  const int w = pixel.w + element.w;
+  if ((uint)(pixel.d + element.d) >= (uint)input_size.s0 ||
+      (uint)(pixel.h + element.h) >= (uint)input_size.s1) {
     return 0;
   }
-  return load_columns_apart(in, pixel.offset + tap.offset - w * w_stride, w, step,
+  return load_columns_apart(in, pixel.offset + element.offset - w * w_stride, w, step,
                             input_size.s2, w_stride, extent);
 }
 
 #if ROWS_ARE_PIXELS
-// One work-item: a panel's share of DEPTH_BLOCK taps, for one group. Pixels of
+// One work-item: a panel's share of DEPTH_BLOCK filter elements, for one group. Pixels of
 // an output row are a run: their vectors overlap, the later one counts.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void pack_columns_cpu(COLUMN_PARAMETERS) {
@@ -127,10 +127,10 @@ void pack_columns_cpu(COLUMN_PARAMETERS) {
   }
   compute_t line[WIDTH + LANES];
   for (int k = begin; k < end; ++k) {
-    const place_t tap = TAP(k);
+    const place_t element = ELEMENT(k);
     int l = 0;
     for (int run = 0; run < run_count; ++run) {
-      vstore16(load_pixels(in, runs[run], tap, input_size, stride.s2, w_stride, in_extent),
+      vstore16(load_pixels(in, runs[run], element, input_size, stride.s2, w_stride, in_extent),
                0, line + l);
       l += lengths[run];
     }
@@ -145,28 +145,28 @@ void pack_columns_cpu(COLUMN_PARAMETERS) {
 }
 #else
 // One work-item: a panel's share of DEPTH_BLOCK pixels, for one group. Pixels
-// of an output row are read by vectors, one a tap, and turned.
+// of an output row are read by vectors, one a filter element, and transposed.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void pack_columns_cpu(COLUMN_PARAMETERS) {
   PANEL_BASE
-  place_t taps[WIDTH];
+  place_t elements[WIDTH];
   for (int l = 0; l < WIDTH; ++l) {
-    taps[l] = TAP(first + min(l, width - 1));
+    elements[l] = ELEMENT(first + min(l, width - 1));
   }
   for (int k = begin; k < end;) {
     const int run = min(min(LANES, end - k), output_size.s2 - k % output_size.s2);
     const place_t pixel = PIXEL(k);
-    for (int group_of_taps = 0; group_of_taps < WIDTH; group_of_taps += LANES) {
+    for (int first_of_group = 0; first_of_group < WIDTH; first_of_group += LANES) {
       lanes_t lines[LANES];
       for (int l = 0; l < LANES; ++l) {
-        lines[l] = group_of_taps + l < width
-                       ? load_pixels(in, pixel, taps[group_of_taps + l], input_size,
+        lines[l] = first_of_group + l < width
+                       ? load_pixels(in, pixel, elements[first_of_group + l], input_size,
                                      stride.s2, w_stride, in_extent)
                        : 0;
       }
       transpose(lines);
       for (int i = 0; i < run; ++i) {
-        vstore16(lines[i], 0, out + i * WIDTH + group_of_taps);
+        vstore16(lines[i], 0, out + i * WIDTH + first_of_group);
       }
     }
     k += run;

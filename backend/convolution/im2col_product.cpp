@@ -10,9 +10,10 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kRun = 256;  // RUN of sum_columns on CPUs
+constexpr int64_t kRun = 256;  // RUN of col2im_sum on CPUs
 
-// The right operand: columns of `input`, with pixels or taps as its rows.
+// The right operand: columns of `input`, with pixels or filter elements as its
+// rows.
 Tensor pack_columns(const ConvolutionProblem& p,
                     const Tensor& input,
                     bool rows_are_pixels) {
@@ -27,7 +28,7 @@ Tensor pack_columns(const ConvolutionProblem& p,
   };
   const size_t count = ceil_div(rows, width);
   launch(input,
-         sources::columns,
+         sources::im2col_pack,
          is_cpu ? "pack_columns_cpu" : "pack_columns_gpu",
          {{"DTYPE", dtype_of(input)},
           {"LANES", is_cpu ? 16 : 1},
@@ -64,24 +65,27 @@ int64_t elements_of_columns(const ConvolutionProblem& p) {
 
 }  // namespace
 
-void columns_forward(const ConvolutionProblem& p,
-                     const ConvolutionArguments& a) {
+void im2col_forward(const ConvolutionProblem& p,
+                    const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t depth = p.depth();
   const Tensor weight = with_pixel_stride(a.weight);
-  const int64_t tap_stride = weight.stride(4);
-  const int64_t first_tap = a.reverses_taps ? (p.taps() - 1) * tap_stride : 0;
-  const Tensor left = pack_kept(
-      weight,
-      first_tap,
-      {{},
-       level(rows, weight.stride(0)),
-       {p.taps(), weight.stride(1), a.reverses_taps ? -tap_stride : tap_stride},
-       rows * weight.stride(0)},
-      p.groups,
-      rows,
-      depth,
-      left_width(weight, rows));
+  const int64_t element_stride = weight.stride(4);
+  const int64_t first_element =
+      a.rotates_filter ? (p.filter_size() - 1) * element_stride : 0;
+  const Tensor left =
+      pack_kept(weight,
+                first_element,
+                {{},
+                 level(rows, weight.stride(0)),
+                 {p.filter_size(),
+                  weight.stride(1),
+                  a.rotates_filter ? -element_stride : element_stride},
+                 rows * weight.stride(0)},
+                p.groups,
+                rows,
+                depth,
+                left_width(weight, rows));
   const Addend addend = bias_of(a, rows);
   const auto multiply_chunk = [&](const Chunk& chunk) {
     const Tensor& output = chunk.output;
@@ -104,22 +108,23 @@ void columns_forward(const ConvolutionProblem& p,
                  multiply_chunk);
 }
 
-void columns_backward_data(const ConvolutionProblem& p,
-                           const ConvolutionArguments& a) {
+void im2col_backward_data(const ConvolutionProblem& p,
+                          const ConvolutionArguments& a) {
   const bool is_cpu = aten::device_of(a.input).is_cpu();
   const int64_t rows = p.depth();
   const int64_t depth = p.out_channels / p.groups;
   const Tensor weight = with_pixel_stride(a.weight);
-  const Tensor left = pack_kept(weight,
-                                0,
-                                {{},
-                                 {p.taps(), weight.stride(1), weight.stride(4)},
-                                 level(depth, weight.stride(0)),
-                                 depth * weight.stride(0)},
-                                p.groups,
-                                rows,
-                                depth,
-                                left_width(weight, rows));
+  const Tensor left =
+      pack_kept(weight,
+                0,
+                {{},
+                 {p.filter_size(), weight.stride(1), weight.stride(4)},
+                 level(depth, weight.stride(0)),
+                 depth * weight.stride(0)},
+                p.groups,
+                rows,
+                depth,
+                left_width(weight, rows));
   const auto stride = [&p](int64_t value) {
     return index_argument(value, p.is_large);
   };
@@ -151,8 +156,8 @@ void columns_backward_data(const ConvolutionProblem& p,
              p.is_large);
     const int64_t run = is_cpu ? kRun : 1;
     launch(image,
-           sources::sum_columns,
-           "sum_columns",
+           sources::col2im_sum,
+           "col2im_sum",
            {{"DTYPE", dtype_of(image)}, {"RUN", run}, {"IS_LARGE", p.is_large}},
            range(ceil_div(p.input[2], run),
                  p.input[0] * p.input[1],
@@ -183,8 +188,8 @@ void columns_backward_data(const ConvolutionProblem& p,
                  add_chunk);
 }
 
-void columns_backward_weight(const ConvolutionProblem& p,
-                             const ConvolutionArguments& a) {
+void im2col_backward_weight(const ConvolutionProblem& p,
+                            const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t columns = p.depth();
   const int64_t step = images_at_once(

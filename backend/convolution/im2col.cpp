@@ -21,7 +21,7 @@ using at::Tensor;
 constexpr int kWorkGroup = 64;
 
 // geometry_t of im2col.cl.
-struct Geometry {
+struct Im2colGeometry {
   int64_t image_strides[4];
   int64_t columns_strides[3];
   int32_t channels;
@@ -81,7 +81,7 @@ void launch_columns(const char* kernel,
     return launch_columns(
         kernel, window, image.unsqueeze(0), columns.unsqueeze(0), writes_image);
   }
-  Geometry geometry;
+  Im2colGeometry geometry;
   for (int d = 0; d < 4; ++d) geometry.image_strides[d] = image.stride(d);
   for (int d = 0; d < 3; ++d) geometry.columns_strides[d] = columns.stride(d);
   geometry.channels = static_cast<int32_t>(image.size(1));

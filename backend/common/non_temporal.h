@@ -1,4 +1,4 @@
-// When kernels write past the caches: STREAM of lanes.clh.
+// When kernels store non-temporally: NON_TEMPORAL of lanes.clh.
 #pragma once
 
 #include "../../cpp/aten/launch.h"
@@ -12,10 +12,10 @@ inline bool exceeds_caches(const runtime::Device& device, int64_t bytes) {
   return device.is_cpu() && bytes >= kBytes;
 }
 
-// STREAM is for float32.
-inline bool is_streamed(const runtime::Device& device,
-                        at::ScalarType dtype,
-                        int64_t elements) {
+// NON_TEMPORAL is for float32.
+inline bool is_non_temporal(const runtime::Device& device,
+                            at::ScalarType dtype,
+                            int64_t elements) {
   return dtype == at::kFloat &&
          exceeds_caches(device, elements * int64_t{sizeof(float)});
 }

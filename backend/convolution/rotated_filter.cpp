@@ -1,7 +1,7 @@
 // The data gradient of a convolution is a convolution of the output's gradient:
-// its weights have their taps reversed and their channels swapped. Strides make
-// it one for each remainder of the input's positions, which meet only every
-// stride-th tap.
+// its weights have their filter elements reversed and their channels swapped.
+// Strides make it one for each remainder of the input's positions, which meet
+// only every stride-th filter element.
 #include "convolution.h"
 
 #include "../../cpp/aten/launch.h"
@@ -14,7 +14,7 @@ using at::Tensor;
 
 namespace {
 
-// (O, C / g, taps) to (C, O / g, taps).
+// (O, C / g, filter elements) to (C, O / g, filter elements).
 Tensor swap_channels(const ConvolutionProblem& p, const Tensor& weight) {
   if (p.groups == 1) {
     return weight.transpose(0, 1);
@@ -29,12 +29,12 @@ Tensor swap_channels(const ConvolutionProblem& p, const Tensor& weight) {
   return weight.reshape(grouped).transpose(1, 2).reshape(sizes);
 }
 
-// The positions that leave one remainder by the stride, and the first tap that
-// they meet.
+// The positions that leave one remainder by the stride, and the first filter
+// element that they meet.
 struct Remainder {
   ConvolutionProblem forward;
   Spatial position;
-  Spatial tap;
+  Spatial element;
 };
 
 int64_t remainders_of(const ConvolutionProblem& p) {
@@ -52,11 +52,11 @@ Remainder remainder_of(const ConvolutionProblem& p, int64_t index) {
     const int64_t position = index % stride;
     index /= stride;
     remainder.position[d] = position;
-    remainder.tap[d] = (position + p.padding[d]) % stride;
+    remainder.element[d] = (position + p.padding[d]) % stride;
     forward.output[d] =
         ceil_div(std::max<int64_t>(p.input[d] - position, 0), stride);
-    forward.kernel[d] =
-        ceil_div(std::max<int64_t>(p.kernel[d] - remainder.tap[d], 0), stride);
+    forward.kernel[d] = ceil_div(
+        std::max<int64_t>(p.kernel[d] - remainder.element[d], 0), stride);
     forward.padding[d] =
         forward.kernel[d] - 1 - (position + p.padding[d]) / stride;
   }
@@ -65,49 +65,51 @@ Remainder remainder_of(const ConvolutionProblem& p, int64_t index) {
 
 }  // namespace
 
-bool supports_planes_data(const ConvolutionProblem& p,
-                          const runtime::DeviceInfo& device) {
+bool supports_direct_grouped_data(const ConvolutionProblem& p,
+                                  const runtime::DeviceInfo& device) {
   bool is_supported = p.dilation == Spatial{1, 1, 1};
   for (int64_t index = 0; is_supported && index < remainders_of(p); ++index) {
     const ConvolutionProblem forward = remainder_of(p, index).forward;
-    is_supported = forward.taps() == 0 || forward.pixels() == 0 ||
-                   supports_planes(forward, device);
+    is_supported = forward.filter_size() == 0 || forward.pixels() == 0 ||
+                   supports_direct_grouped(forward, device);
   }
   return is_supported;
 }
 
-bool prefers_planes_data(const ConvolutionProblem& p,
-                         const runtime::DeviceInfo&) {
-  return p.groups > 1 && p.taps() > 1;
+bool prefers_direct_grouped_data(const ConvolutionProblem& p,
+                                 const runtime::DeviceInfo&) {
+  return p.groups > 1 && p.filter_size() > 1;
 }
 
-void planes_backward_data(const ConvolutionProblem& p,
-                          const ConvolutionArguments& a) {
+void direct_grouped_backward_data(const ConvolutionProblem& p,
+                                  const ConvolutionArguments& a) {
   const Tensor weight = swap_channels(p, a.weight);
   for (int64_t index = 0; index < remainders_of(p); ++index) {
     const Remainder remainder = remainder_of(p, index);
-    Tensor taps = weight;
+    Tensor filter = weight;
     Tensor image = a.input;
     for (int d = 0; d < 3; ++d) {
-      taps = taps.slice(d + 2, remainder.tap[d], std::nullopt, p.stride[d]);
+      filter =
+          filter.slice(d + 2, remainder.element[d], std::nullopt, p.stride[d]);
       image =
           image.slice(d + 2, remainder.position[d], std::nullopt, p.stride[d]);
     }
-    if (taps.numel() == 0) {
+    if (filter.numel() == 0) {
       image.zero_();
     } else if (image.numel() > 0) {
-      planes_forward(remainder.forward,
-                     {a.output, taps, Tensor(), image, true});
+      direct_grouped_forward(remainder.forward,
+                             {a.output, filter, Tensor(), image, true});
     }
   }
 }
 
-bool supports_flipped(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+bool supports_rotated_filter(const ConvolutionProblem& p,
+                             const runtime::DeviceInfo&) {
   return p.stride == Spatial{1, 1, 1};
 }
 
-void flipped_backward_data(const ConvolutionProblem& p,
-                           const ConvolutionArguments& a) {
+void rotated_filter_backward_data(const ConvolutionProblem& p,
+                                  const ConvolutionArguments& a) {
   ConvolutionProblem forward = p;
   std::swap(forward.channels, forward.out_channels);
   std::swap(forward.input, forward.output);

@@ -1,4 +1,4 @@
-// Groups of few channels on CPUs, without columns: see planes.clh.
+// Groups of few channels on CPUs, without columns: see direct_grouped.clh.
 #include "../../cpp/aten/factories.h"
 #include "convolution.h"
 #include "depthwise.h"
@@ -13,18 +13,18 @@ using at::Tensor;
 
 namespace {
 
-// Of planes.cl, in elements.
+// Of direct_grouped.cl, in elements.
 constexpr int64_t kPlanesSize = 16384;
 constexpr int64_t kTotalsSize = 16384;
 constexpr int64_t kMaxDepth = 256;
 constexpr int64_t kPlaneSlack = 16;
-constexpr int64_t kTile = 4;         // of planes_weight.cl
+constexpr int64_t kTile = 4;         // of direct_grouped_weight.cl
 constexpr int64_t kLineSize = 1024;  // and about the outputs it sums at once
 
 // They do not fill the panels and vectors of other solvers.
 constexpr int64_t kFewChannels = 16;
 
-// geometry_t of planes.cl.
+// geometry_t of direct_grouped.cl.
 struct alignas(8) Geometry {
   Vector2 kernel_size;
   Vector2 stride;
@@ -45,14 +45,14 @@ struct alignas(8) Geometry {
 struct Blocking {
   int64_t tile_rows;     // output channels
   int64_t tile_vectors;  // of outputs
-  int64_t rows;          // of a strip; 0 where nothing fits
+  int64_t rows;          // of a row tile; 0 where nothing fits
   int64_t channels_at_once;
   int64_t out_channels_at_once;
   int64_t bundle;           // groups together
-  int64_t multiplications;  // of a group's strip
+  int64_t multiplications;  // of a group's row tile
 };
 
-// How far the taps reach over planes along a dimension.
+// How far the filter elements reach over planes along a dimension.
 int64_t reach_of(const ConvolutionProblem& p, int d) {
   return (p.kernel[d] - 1) * p.dilation[d] / p.stride[d];
 }
@@ -74,7 +74,8 @@ Blocking blocking_of(const ConvolutionProblem& p, bool is_wide) {
   const auto line = [&](int64_t rows) {
     return (rows - 1) * pitch + p.output[2];
   };
-  b.channels_at_once = std::clamp<int64_t>(kMaxDepth / p.taps(), 1, channels);
+  b.channels_at_once =
+      std::clamp<int64_t>(kMaxDepth / p.filter_size(), 1, channels);
   b.out_channels_at_once = std::min(round_up(outs, b.tile_rows), int64_t{32});
   b.bundle = p.is_channels_last && channels <= b.channels_at_once
                  ? std::max<int64_t>(kLanes / std::max(channels, outs), 1)
@@ -117,14 +118,14 @@ Blocking blocking_of(const ConvolutionProblem& p, bool is_wide) {
   }
   b.tile_vectors = std::min<int64_t>(b.tile_vectors, 8);
   b.multiplications = round_up(line(b.rows), 16 * b.tile_vectors) *
-                      b.out_channels_at_once * channels * p.taps();
+                      b.out_channels_at_once * channels * p.filter_size();
   return b;
 }
 
-// What a work-item of planes_weight.cl lays at once. All but the last channels
-// are laid by tiles, so that products are summed by tiles.
+// What a work-item of direct_grouped_weight.cl lays at once. All but the last
+// channels are laid by tiles, so that products are summed by tiles.
 struct WeightBlocking {
-  int64_t rows;  // of a strip; 0 where nothing fits
+  int64_t rows;  // of a row tile; 0 where nothing fits
   int64_t images_at_once;
   int64_t channels_at_once;
 };
@@ -140,8 +141,8 @@ WeightBlocking weight_blocking_of(const ConvolutionProblem& p) {
     return {};
   }
   // Lines of eight operands stay in the nearest cache.
-  const int64_t strips = ceil_div(image_size(p.output[1]), kLineSize);
-  WeightBlocking b{ceil_div(p.output[1], strips), 1, channels};
+  const int64_t row_tiles = ceil_div(image_size(p.output[1]), kLineSize);
+  WeightBlocking b{ceil_div(p.output[1], row_tiles), 1, channels};
   const auto fits = [&] {
     const int64_t plane = b.images_at_once * image_size(b.rows) + kPlaneSlack;
     return outs * plane <= kPlanesSize &&
@@ -193,58 +194,62 @@ Geometry geometry_of(const ConvolutionProblem& p,
 
 }  // namespace
 
-bool supports_planes(const ConvolutionProblem& p,
-                     const runtime::DeviceInfo& device) {
+bool supports_direct_grouped(const ConvolutionProblem& p,
+                             const runtime::DeviceInfo& device) {
   return device.device_class == runtime::DeviceClass::kCpu && p.input[0] == 1 &&
          p.output[0] == 1 && p.kernel[0] == 1 && p.padding[0] == 0 &&
-         p.taps() <= kMaxDepth && !p.is_large &&
-         blocking_of(p, device.has_wide_registers).rows > 0;
+         p.filter_size() <= kMaxDepth && !p.is_large &&
+         blocking_of(p, device.has_avx512_registers).rows > 0;
 }
 
 // Elsewhere so many output channels share an image that reading it where it
 // lies, columns or Winograd's algorithm are faster. Images of halves are not
 // read where they lie.
-bool prefers_planes(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+bool prefers_direct_grouped(const ConvolutionProblem& p,
+                            const runtime::DeviceInfo&) {
   if (p.groups > 1 || p.out_channels < kFewChannels) {
-    return p.taps() > 1;
+    return p.filter_size() > 1;
   }
   const bool is_small = p.channels < 32 && p.out_channels <= 32;
-  return p.taps() > 1 &&
+  return p.filter_size() > 1 &&
          (p.is_channels_last
               ? at::isReducedFloatingType(p.dtype) && p.channels < kFewChannels
               : is_small || p.channels < kFewChannels);
 }
 
-void planes_forward(const ConvolutionProblem& p,
-                    const ConvolutionArguments& a) {
+void direct_grouped_forward(const ConvolutionProblem& p,
+                            const ConvolutionArguments& a) {
   const Blocking b =
-      blocking_of(p, aten::device_of(a.output).info().has_wide_registers);
+      blocking_of(p, aten::device_of(a.output).info().has_avx512_registers);
   const int64_t outs = p.out_channels / p.groups;
   const Tensor weight = with_pixel_stride(a.weight);
-  const int64_t tap_stride = weight.stride(4);
-  const Tensor panels = pack_kept(
-      weight,
-      a.reverses_taps ? (p.taps() - 1) * tap_stride : 0,
-      {{},
-       level(outs, weight.stride(0)),
-       {p.taps(), weight.stride(1), a.reverses_taps ? -tap_stride : tap_stride},
-       outs * weight.stride(0)},
-      p.groups,
-      outs,
-      p.depth(),
-      b.tile_rows);
+  const int64_t element_stride = weight.stride(4);
+  const Tensor panels =
+      pack_kept(weight,
+                a.rotates_filter ? (p.filter_size() - 1) * element_stride : 0,
+                {{},
+                 level(outs, weight.stride(0)),
+                 {p.filter_size(),
+                  weight.stride(1),
+                  a.rotates_filter ? -element_stride : element_stride},
+                 outs * weight.stride(0)},
+                p.groups,
+                outs,
+                p.depth(),
+                b.tile_rows);
   Geometry geometry = geometry_of(p, b.rows, b.channels_at_once);
   geometry.out_channels_at_once = static_cast<int32_t>(b.out_channels_at_once);
   geometry.bundle = static_cast<int32_t>(b.bundle);
   geometry.is_dense = a.output.stride(3) == p.output[2];
-  const int64_t strips =
+  const int64_t row_tiles =
       ceil_div(p.output[1], b.rows) * ceil_div(outs, b.out_channels_at_once);
-  const int64_t at_once = round_up(
-      tiles_at_once(a.output, p.groups, p.images * strips, b.multiplications),
-      b.bundle);
+  const int64_t at_once =
+      round_up(tiles_at_once(
+                   a.output, p.groups, p.images * row_tiles, b.multiplications),
+               b.bundle);
   launch(a.output,
-         sources::planes,
-         "planes_forward",
+         sources::direct_grouped,
+         "direct_grouped_forward",
          {{"DTYPE", dtype_of(a.output)},
           {"LANES", kLanes},
           {"ROWS", b.tile_rows},
@@ -253,7 +258,7 @@ void planes_forward(const ConvolutionProblem& p,
           {"BY_CHANNELS_OUT", has_channels_innermost(a.output)},
           {"PLANES_SIZE", kPlanesSize},
           {"TOTALS_SIZE", kTotalsSize}},
-         range(strips, ceil_div(p.groups, at_once), p.images, 1, 1, 1),
+         range(row_tiles, ceil_div(p.groups, at_once), p.images, 1, 1, 1),
          arg_in(a.input),
          arg_in(panels),
          arg_in(a.bias),
@@ -268,44 +273,44 @@ void planes_forward(const ConvolutionProblem& p,
          static_cast<int32_t>(a.bias.defined() ? a.bias.stride(0) : 0));
 }
 
-bool supports_planes_weight(const ConvolutionProblem& p,
-                            const runtime::DeviceInfo& device) {
-  return supports_planes(p, device) && weight_blocking_of(p).rows > 0;
+bool supports_direct_grouped_weight(const ConvolutionProblem& p,
+                                    const runtime::DeviceInfo& device) {
+  return supports_direct_grouped(p, device) && weight_blocking_of(p).rows > 0;
 }
 
 // The zeros between stacked images of few pixels are as many as these.
-bool prefers_planes_weight(const ConvolutionProblem& p,
-                           const runtime::DeviceInfo&) {
+bool prefers_direct_grouped_weight(const ConvolutionProblem& p,
+                                   const runtime::DeviceInfo&) {
   if (p.groups > 1) {
-    return p.taps() > 1 && p.pixels() > 64;
+    return p.filter_size() > 1 && p.pixels() > 64;
   }
   const bool has_few_outputs = p.out_channels < kFewChannels;
-  return p.taps() > 1 && p.taps() <= 9 &&
+  return p.filter_size() > 1 && p.filter_size() <= 9 &&
          (p.is_channels_last
               ? at::isReducedFloatingType(p.dtype) && has_few_outputs
               : has_few_outputs ||
                     (p.channels <= kFewChannels && p.out_channels <= 32));
 }
 
-void planes_backward_weight(const ConvolutionProblem& p,
-                            const ConvolutionArguments& a) {
+void direct_grouped_backward_weight(const ConvolutionProblem& p,
+                                    const ConvolutionArguments& a) {
   const WeightBlocking b = weight_blocking_of(p);
   const int64_t outs = p.out_channels / p.groups;
-  const int64_t row_tiles = ceil_div(outs, kTile);
+  const int64_t out_tiles = ceil_div(outs, kTile);
   const int64_t depth_tiles = ceil_div(p.depth(), kTile);
-  const int64_t strips = ceil_div(p.output[1], b.rows);
-  const int64_t items = strips * ceil_div(p.images, b.images_at_once);
+  const int64_t row_tiles = ceil_div(p.output[1], b.rows);
+  const int64_t items = row_tiles * ceil_div(p.images, b.images_at_once);
   const int64_t units = aten::device_of(a.weight).info().compute_units;
   const int64_t at_once =
       ceil_div(items, std::min(items, ceil_div(kItems * units, p.groups)));
   const int64_t parts = ceil_div(items, at_once);
   const Tensor partial =
-      empty_like_meta({parts, p.groups, row_tiles, depth_tiles, kTile, kTile},
+      empty_like_meta({parts, p.groups, out_tiles, depth_tiles, kTile, kTile},
                       {},
                       a.weight.options().dtype(compute_type(p.dtype)));
   launch(a.weight,
-         sources::planes_weight,
-         "planes_weight",
+         sources::direct_grouped_weight,
+         "direct_grouped_weight",
          {{"DTYPE", dtype_of(a.weight)},
           {"LANES", kLanes},
           {"BY_CHANNELS_IN",
@@ -319,7 +324,7 @@ void planes_backward_weight(const ConvolutionProblem& p,
          geometry_of(p, b.rows, b.channels_at_once),
          static_cast<int32_t>(p.images),
          static_cast<int32_t>(b.images_at_once),
-         static_cast<int32_t>(strips),
+         static_cast<int32_t>(row_tiles),
          static_cast<int32_t>(items),
          static_cast<int32_t>(at_once),
          strides(a.input),
@@ -328,7 +333,7 @@ void planes_backward_weight(const ConvolutionProblem& p,
          static_cast<int32_t>(extent_of(a.output)));
   const Tensor total = parts > 1 ? partial.sum(0) : partial.select(0, 0);
   const Tensor rows = total.transpose(2, 3).reshape(
-      {p.groups, row_tiles * kTile, depth_tiles * kTile});
+      {p.groups, out_tiles * kTile, depth_tiles * kTile});
   a.weight.copy_(rows.narrow(1, 0, outs)
                      .narrow(2, 0, p.depth())
                      .reshape(a.weight.sizes()));

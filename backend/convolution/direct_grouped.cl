@@ -1,25 +1,25 @@
 // Convolutions in two dimensions of groups of few channels, for cpu-class
 // devices, without columns.
 //
-// A work-item takes a strip of rows of a group's output and computes vectors of
-// the line that they are between planes of its own (planes.clh); what lies between
+// A work-item takes a row tile of rows of a group's output and computes vectors of
+// the line that they are between planes of its own (direct_grouped.clh); what lies between
 // the output's rows is not stored.
 //
 // Channels that are innermost (of an image, BY_CHANNELS_IN, or of an output,
-// BY_CHANNELS_OUT) are turned in registers, those of several groups together.
+// BY_CHANNELS_OUT) are transposed in registers, those of several groups together.
 
 #include "types.clh"
 #include "lanes.clh"
 #include "panels.clh"
 #include "image_lines.clh"
 #include "transpose_vectors.clh"
-#include "planes.clh"
+#include "direct_grouped.clh"
 
 #define MAX_DEPTH 256  // products summed before they are added to a total
 #define OUT_CHANNELS_AT_ONCE (BY_CHANNELS_OUT ? 16 : 1)
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void planes_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weight),
+void direct_grouped_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weight),
                     CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out),
                     const geometry_t g, const int groups, const int groups_at_once,
                     const int4 image_stride, const int4 out_stride, const int extent,
@@ -28,7 +28,7 @@ void planes_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weig
   const int plane_rows = plane_rows_of(&g);
   const int plane_size = plane_rows * pitch + PLANE_SLACK;
   const int channel_size = plane_size * g.stride.x * g.stride.y;
-  const int taps = g.kernel_size.x * g.kernel_size.y;
+  const int filter_size = g.kernel_size.x * g.kernel_size.y;
   const int parts = (g.out_channels + g.out_channels_at_once - 1) / g.out_channels_at_once;
   const int first_out = get_global_id(0) % parts * g.out_channels_at_once;
   const int first_row = get_global_id(0) / parts * g.rows;
@@ -42,7 +42,7 @@ void planes_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weig
   compute_t planes[PLANES_SIZE] __attribute__((aligned(64)));
   compute_t totals[TOTALS_SIZE] __attribute__((aligned(64)));
   int offsets[MAX_DEPTH];
-  for (int k = 0; k < g.channels_at_once * taps; ++k) {
+  for (int k = 0; k < g.channels_at_once * filter_size; ++k) {
     offsets[k] = offset_of(&g, k, channel_size, plane_size, pitch);
   }
 
@@ -55,13 +55,13 @@ void planes_forward(CONST_TENSOR(storage_t, image), CONST_TENSOR(compute_t, weig
                  n * image_stride.x + (group * g.channels + c) * image_stride.y,
                  members * channels, channel_size, plane_size, pitch, plane_rows, plane_rows,
                  first_row, g.stride, g.padding, g.image_size, image_stride, extent)
-      const int depth = channels * taps;
+      const int depth = channels * filter_size;
       for (int member = 0; member < members; ++member) {
         for (int o = 0; o < outs; o += ROWS) {
           const int panels = (g.out_channels + ROWS - 1) / ROWS;
           const int panel = (group + member) * panels + (first_out + o) / ROWS;
           const global compute_t *factors =
-              POINTER(weight) + (size_t)(panel * g.channels + c) * taps * ROWS;
+              POINTER(weight) + (size_t)(panel * g.channels + c) * filter_size * ROWS;
           for (int at = 0; at < line_size; at += 16 * VECTORS) {
             const compute_t *line_at = planes + member * g.channels * channel_size + at;
             VECTOR sums[ROWS][VECTORS];

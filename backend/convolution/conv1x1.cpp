@@ -95,7 +95,7 @@ struct Weight {
   int row;
 };
 
-// Pixels as they lie, as rows of the product.
+// Unpacked pixels, as rows of the product.
 void multiply_rows_of_pixels(const ConvolutionProblem& p,
                              const Weight& weight,
                              const Tensor& source,
@@ -177,29 +177,28 @@ void multiply_images(const ConvolutionProblem& p,
 
 }  // namespace
 
-bool supports_single_tap(const ConvolutionProblem& p,
-                         const runtime::DeviceInfo&) {
-  return p.taps() == 1 && p.stride == Spatial{1, 1, 1} &&
+bool supports_conv1x1(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+  return p.filter_size() == 1 && p.stride == Spatial{1, 1, 1} &&
          p.padding == Spatial{0, 0, 0};
 }
 
-void single_tap_forward(const ConvolutionProblem& p,
-                        const ConvolutionArguments& a) {
+void conv1x1_forward(const ConvolutionProblem& p,
+                     const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t depth = p.channels / p.groups;
   multiply_images(
       p, {a.weight, 0}, a.input, a.output, rows, depth, bias_of(a, rows));
 }
 
-void single_tap_backward_data(const ConvolutionProblem& p,
-                              const ConvolutionArguments& a) {
+void conv1x1_backward_data(const ConvolutionProblem& p,
+                           const ConvolutionArguments& a) {
   const int64_t rows = p.channels / p.groups;
   const int64_t depth = p.out_channels / p.groups;
   multiply_images(p, {a.weight, 1}, a.output, a.input, rows, depth, {});
 }
 
-void single_tap_backward_weight(const ConvolutionProblem& p,
-                                const ConvolutionArguments& a) {
+void conv1x1_backward_weight(const ConvolutionProblem& p,
+                             const ConvolutionArguments& a) {
   const int64_t rows = p.out_channels / p.groups;
   const int64_t columns = p.channels / p.groups;
   const int64_t step =

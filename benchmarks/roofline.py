@@ -1,6 +1,6 @@
 """Measures what a device can do: float32 FMA peak and copy bandwidth.
 
-    python benchmarks/roofs.py --devices opencl:0 opencl:1 cpu
+    python benchmarks/roofline.py --devices opencl:0 opencl:1 cpu
 
 The kernels are plain OpenCL, compiled by pyopencl in a process of their own:
 the bars that other benchmarks are held against owe nothing to this project.
@@ -37,9 +37,9 @@ class Roof:
         return max(seconds, flops / self.flops) if self.flops else seconds
 
 
-def roof_of(device: str, quick: bool = False) -> Roof:
+def roofline_of(device: str, quick: bool = False) -> Roof:
     if torch.device(device).type == "opencl":
-        return Roof(**measured(device, "roof", quick))
+        return Roof(**measured(device, "roofline", quick))
     size = _COPY_BYTES >> (4 if quick else 0)
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -49,17 +49,17 @@ def roof_of(device: str, quick: bool = False) -> Roof:
     return Roof(None, 2 * size / statistics.median(times[1:]))
 
 
-def roofs_of(devices: list[str], quick: bool = False) -> dict[str, Roof]:
-    roofs = {device: roof_of(device, quick) for device in devices}
+def rooflines_of(devices: list[str], quick: bool = False) -> dict[str, Roof]:
+    rooflines = {device: roofline_of(device, quick) for device in devices}
     peaks = [
-        roof.flops
-        for device, roof in roofs.items()
+        roofline.flops
+        for device, roofline in rooflines.items()
         if torch.device(device).type == "opencl"
         and not torch.opencl.get_device_properties(device).is_gpu
     ]
-    if "cpu" in roofs and peaks:
-        roofs["cpu"].flops = max(peaks)
-    return roofs
+    if "cpu" in rooflines and peaks:
+        rooflines["cpu"].flops = max(peaks)
+    return rooflines
 
 
 def main() -> None:
@@ -67,14 +67,16 @@ def main() -> None:
     measure.add_common_options(parser)
     options = parser.parse_args()
     measure.apply_common_options(options)
-    roofs = roofs_of(options.devices, options.quick)
+    rooflines = rooflines_of(options.devices, options.quick)
     console = measure.console_of(options)
-    for device, roof in roofs.items():
-        peak = f"{roof.flops / 1e9:.0f} GFLOP/s, " if roof.flops else ""
-        console.print(f"{device}: {peak}{roof.bandwidth / 1e9:.1f} GB/s")
+    for device, roofline in rooflines.items():
+        peak = f"{roofline.flops / 1e9:.0f} GFLOP/s, " if roofline.flops else ""
+        console.print(f"{device}: {peak}{roofline.bandwidth / 1e9:.1f} GB/s")
     if options.json:
-        record = {device: asdict(roof) for device, roof in roofs.items()}
-        measure.write_json(options.json, {"benchmark": "roofs", "roofs": record})
+        record = {device: asdict(roofline) for device, roofline in rooflines.items()}
+        measure.write_json(
+            options.json, {"benchmark": "rooflines", "rooflines": record}
+        )
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void im2col(
         value);
 }
 
-// Of one channel and tap, on CPUs: the columns of a row of pixels are the run of
+// Of one channel and filter element, on CPUs: the columns of a row of pixels are the run of
 // [begin, end) in a row of the image, and zeros.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void im2col_rows(
     const geometry_t geometry, TENSOR(storage_t, columns), CONST_TENSOR(storage_t, image)) {
@@ -89,15 +89,15 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void im2col_rows(
   }
 }
 
-// The pixel whose window has this position at a tap, or -1.
-inline int pixel_of(const geometry_t *g, int axis, int position, int tap) {
-  const int begin = position + g->padding[axis] - tap * g->dilation[axis];
+// The pixel whose window has this position at a filter element, or -1.
+inline int pixel_of(const geometry_t *g, int axis, int position, int element) {
+  const int begin = position + g->padding[axis] - element * g->dilation[axis];
   const int pixel = begin / g->stride[axis];
   return begin < 0 || pixel * g->stride[axis] != begin || pixel >= g->pixels[axis] ? -1
                                                                                    : pixel;
 }
 
-// An element gathers its copies in the order of the taps.
+// An element gathers its copies in the order of the filter elements.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void col2im(
     const geometry_t geometry, TENSOR(storage_t, image), CONST_TENSOR(storage_t, columns)) {
   const geometry_t *g = &geometry;

@@ -1,0 +1,42 @@
+#include "quirks.h"
+
+namespace torch_opencl::runtime {
+
+bool is_intel(const DeviceInfo& info) {
+  return info.platform_name.find("Intel") != std::string::npos;
+}
+
+bool is_pocl(const DeviceInfo& info) {
+  return info.platform_name == "Portable Computing Language";
+}
+
+std::string quirk_options(const DeviceInfo& info) {
+  std::string options;
+  const bool is_cpu = (info.type & CL_DEVICE_TYPE_CPU) != 0;
+  if (is_cpu && info.vectorizes_work_items) {
+    // vload_half keeps Intel's compiler from packing work-items.
+    options += " -D HALF_BY_INTEGERS";
+  }
+  if (is_cpu && !info.vectorizes_work_items) {
+    // Of a 1 that it knows, PoCL makes a slow masked load (types.clh).
+    options += " -D UNKNOWN_TRUE";
+    // PoCL: lanes of sin, cos, tan are wrong beside one of 1e10 or more.
+    options += " -D OWN_TRIGONOMETRY";
+  }
+  if (is_cpu && !info.has_avx512_registers) {
+    // 16 vectors of 16 floats do not fit 16 registers of 8
+    // (transpose_vectors.clh).
+    options += " -D TRANSPOSE_BY_HALVES";
+  }
+  if (is_pocl(info)) {
+    // PoCL copies all that follows a branch with barriers (group_rows.clh).
+    options += " -D NO_SUBGROUPS";
+  }
+  if (info.platform_name == "Oclgrind") {
+    // Its LLVM reads no prefetch.
+    options += " -D NO_PREFETCH";
+  }
+  return options;
+}
+
+}  // namespace torch_opencl::runtime

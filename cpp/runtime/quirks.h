@@ -1,0 +1,17 @@
+// What drivers are known for, by their names: every defect and habit of a
+// driver that the runtime or kernels work around is here, with what it does.
+#pragma once
+
+#include "device.h"
+
+#include <string>
+
+namespace torch_opencl::runtime {
+
+bool is_intel(const DeviceInfo& info);
+bool is_pocl(const DeviceInfo& info);
+
+// -D options of every program of a device; each begins with a space.
+std::string quirk_options(const DeviceInfo& info);
+
+}  // namespace torch_opencl::runtime
