@@ -18,6 +18,7 @@
 #include "../runtime/program_cache.h"
 #include "compiled_kernels.h"
 #include "cuda_names.h"
+#include "distributed.h"
 #include "memory_history.h"
 #include "user_kernels.h"
 
@@ -347,6 +348,7 @@ PYBIND11_MODULE(_C, m) {
   torch_opencl::bind_profiler(m);
   torch_opencl::bind_user_kernels(m);
   torch_opencl::bind_cuda_names(m);
+  torch_opencl::bind_distributed(m);
   torch_opencl::bind_memory_history(m);
   torch_opencl::bind_compiled_kernels(m);
 }

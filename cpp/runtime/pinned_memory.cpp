@@ -4,6 +4,7 @@
 #include "error.h"
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 
@@ -35,20 +36,32 @@ PinnedRanges& pinned_ranges() {
   return *ranges;
 }
 
+// A queue of its own: to map memory waits for what the queue was given before.
+Queue& mapping_queue(int device_index) {
+  static auto* mutex = new std::mutex;
+  static auto* queues = new std::map<int, std::unique_ptr<Queue>>;
+  const std::lock_guard lock(*mutex);
+  std::unique_ptr<Queue>& queue = (*queues)[device_index];
+  if (queue == nullptr) {
+    queue = std::make_unique<Queue>(device(device_index), 0);
+  }
+  return *queue;
+}
+
 }  // namespace
 
 void* allocate_pinned(int device_index, size_t bytes) {
-  Queue& default_queue = queue(device_index, 0);
+  Queue& queue = mapping_queue(device_index);
   cl_int code = CL_SUCCESS;
   cl_mem memory =
-      api().clCreateBuffer(default_queue.device().context(),
+      api().clCreateBuffer(queue.device().context(),
                            CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR,
                            bytes,
                            nullptr,
                            &code);
   void* host = nullptr;
   if (code == CL_SUCCESS) {
-    host = default_queue.map(memory, bytes, code);
+    host = queue.map(memory, bytes, code);
     if (code != CL_SUCCESS) {
       api().clReleaseMemObject(memory);
     }
@@ -64,7 +77,7 @@ void* allocate_pinned(int device_index, size_t bytes) {
     ranges.by_address[reinterpret_cast<uintptr_t>(host)] = {
         memory, bytes, device_index};
   } catch (...) {
-    release(default_queue, memory, host);
+    release(queue, memory, host);
     throw;
   }
   return host;
@@ -83,7 +96,7 @@ void free_pinned(void* host) {
     range = found->second;
     ranges.by_address.erase(found);
   }
-  release(queue(range.device_index, 0), range.memory, host);
+  release(mapping_queue(range.device_index), range.memory, host);
 }
 
 bool is_pinned(const void* host) noexcept {

@@ -81,6 +81,7 @@ def _load() -> None:
         _interop,
         _pyopencl,
         backend,
+        distributed,
         kernels,
         nn,
         vision,
@@ -96,6 +97,7 @@ def _load() -> None:
     _fake.install()
     _interop.install()
     backend.install()
+    distributed.install()
     vision.install()
     if _as_cuda.requested():
         _as_cuda.as_cuda()

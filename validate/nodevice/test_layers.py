@@ -17,7 +17,14 @@ MAY_INCLUDE = {
     "cpp/runtime": {"cpp/runtime"},
     "cpp/device": {"cpp/device", "cpp/runtime"},
     "cpp/aten": {"cpp/aten", "cpp/device", "cpp/runtime"},
-    "cpp/bindings": {"cpp/bindings", "cpp/aten", "cpp/device", "cpp/runtime"},
+    "cpp/distributed": {"cpp/distributed"},
+    "cpp/bindings": {
+        "cpp/bindings",
+        "cpp/distributed",
+        "cpp/aten",
+        "cpp/device",
+        "cpp/runtime",
+    },
     "backend": {"backend", "cpp/aten", "cpp/device", "cpp/runtime"},
 }
 

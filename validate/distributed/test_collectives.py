@@ -1,0 +1,9 @@
+"""torch.distributed's operations on the device, in jobs of several processes."""
+
+from __future__ import annotations
+
+import jobs
+
+
+def test_two_processes(device):
+    jobs.run("job_collectives.py", 2, device)
