@@ -196,6 +196,16 @@ def device(request: pytest.FixtureRequest):
     return torch.device(request.param)
 
 
+@pytest.fixture(scope="session")
+def first_device():
+    """The first selected one, for what takes long and is the same on every driver."""
+    import torch
+
+    for name in _selected_devices():
+        return torch.device(name)
+    raise pytest.UsageError(_NO_DEVICE.format(selection=""))
+
+
 @pytest.fixture(autouse=True)
 def _seeded(request: pytest.FixtureRequest) -> None:
     import torch

@@ -11,6 +11,7 @@ any backend for CPU tensors.
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import torch
@@ -58,6 +59,25 @@ def _create_mpi(options: Any, _: Any) -> Any:
     return staged(inner, "opencl_mpi")
 
 
+def _allow_bfloat16_hook() -> None:
+    """DDP refuses the hook by its name where there is neither NCCL nor XCCL."""
+    ddp = torch.nn.parallel.DistributedDataParallel
+    original = ddp._check_comm_hook
+
+    @functools.wraps(original)
+    def check(self: Any, hook: Any) -> None:
+        if self.device_type == "opencl" and callable(hook):
+
+            def renamed() -> None:
+                pass
+
+            renamed.__signature__ = inspect.signature(hook)
+            hook = renamed
+        original(self, hook)
+
+    ddp._check_comm_hook = check
+
+
 def install() -> None:
     """Registers the backends, and makes them what plain ``init_process_group()``
     chooses. Imports nothing: torch itself imports ``torch.distributed``."""
@@ -88,3 +108,4 @@ def install() -> None:
         original(self, DEFAULT if is_ours else name)
 
     config.__init__ = initialize
+    _allow_bfloat16_hook()

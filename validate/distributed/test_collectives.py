@@ -7,3 +7,7 @@ import jobs
 
 def test_two_processes(device):
     jobs.run("job_collectives.py", 2, device)
+
+
+def test_four_processes(first_device):
+    jobs.run("job_collectives.py", 4, first_device)

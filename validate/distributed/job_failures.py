@@ -1,0 +1,89 @@
+"""Time-outs, shut groups, and what a killed peer leaves. CASE says which."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+from jobs import check, run_checks
+
+DEVICE = torch.device(os.environ["DEVICE"])
+SECONDS = 4
+
+
+def error_of(function) -> tuple[str, float]:
+    start = time.monotonic()
+    try:
+        function()
+    except RuntimeError as error:
+        return str(error), time.monotonic() - start
+    raise AssertionError("no error")
+
+
+@check
+def nobody_answers() -> None:
+    if dist.get_rank() == 0:
+        x, y = torch.ones(4, device=DEVICE), torch.ones(4)
+        expected, _ = error_of(lambda: dist.recv(y, 1))
+        text, seconds = error_of(lambda: dist.recv(x, 1))
+        assert "Timed out" in text or "timeout" in text.lower(), text
+        assert text.split("ms")[0][-6:] == expected.split("ms")[0][-6:]
+        assert seconds < 3 * SECONDS + 10
+    else:
+        time.sleep(2 * SECONDS + 2)
+
+
+@check
+def work_wait_has_a_time_out() -> None:
+    group = dist.new_group(timeout=datetime.timedelta(seconds=SECONDS))
+    x = torch.ones(4, device=DEVICE)
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(x, async_op=True, group=group)
+        text, seconds = error_of(lambda: work.wait(datetime.timedelta(seconds=0.2)))
+        assert "timed out" in text and seconds < SECONDS, (text, seconds)
+        future = work.get_future()
+        text, _ = error_of(work.wait)
+        assert "imed out" in text or "onnection closed" in text, text
+        assert work.is_completed() and work.exception() is not None
+        text, _ = error_of(future.wait)
+        assert "imed out" in text or "onnection closed" in text, text
+    else:
+        time.sleep(SECONDS + 2)
+
+
+@check
+def unmatched_receives_do_not_keep_a_group() -> None:
+    group = dist.new_group(timeout=datetime.timedelta(seconds=300))
+    x = torch.ones(4, device=DEVICE)
+    work = dist.irecv(x, (dist.get_rank() + 1) % 2, group=group)
+    start = time.monotonic()
+    dist.destroy_process_group(group)
+    del group
+    text, _ = error_of(work.wait)
+    assert time.monotonic() - start < 30, text
+
+
+@check
+def a_killed_peer() -> None:
+    group = dist.new_group(timeout=datetime.timedelta(seconds=20))
+    x = torch.ones(1 << 20, device=DEVICE)
+    dist.all_reduce(x, group=group)
+    if dist.get_rank() == 1:
+        print("all checks passed", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    text, seconds = error_of(
+        lambda: [dist.all_reduce(x, group=group) for _ in range(1000)]
+    )
+    assert seconds < 30, seconds
+    assert "onnection" in text or "imed out" in text, text
+
+
+if __name__ == "__main__":
+    torch.opencl.set_device(DEVICE)
+    dist.init_process_group(timeout=datetime.timedelta(seconds=SECONDS))
+    run_checks()
+    os._exit(0)  # the group has lost a process
