@@ -14,6 +14,7 @@ COMMANDS = {
     "cold_start": "--model alexnet --devices {device}",
     "compile": "--device {device}",
     "depthwise": "--batch 1 --shape 32 28 1 --shape 96 28 2 --devices {device} cpu",
+    "distributed": "--device {device}",
     "local_conv": "--devices {device} cpu",
     "networks": "--models mobilenet_v2 --memory-format both --devices {device} cpu",
     "ops": "--family softmax --filter cross --devices {device} cpu",

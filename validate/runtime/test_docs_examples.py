@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,8 +16,16 @@ ROOT = Path(__file__).resolve().parents[2]
 FRAGMENTS = {"docs/adding-an-op.md"}
 # `make test-libraries` runs them, where the libraries are.
 LIBRARIES = "docs/libraries/"
-# "cuda" stays redirected in a process that asked for it.
-OWN_PROCESS = {"docs/cuda-programs.md"}
+# "cuda" stays redirected in a process that asked for it; process groups are a job's.
+OWN_PROCESS = {"docs/cuda-programs.md", "docs/distributed.md"}
+# What torchrun sets.
+JOB = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
 
 
 def blocks(page: Path) -> list[str]:
@@ -40,7 +49,8 @@ PAGES = [
 def test_examples(device, page):
     if page in OWN_PROCESS:
         program = "\n".join(blocks(ROOT / page))
-        subprocess.run([sys.executable, "-c", program], check=True)
+        environment = {**os.environ, **JOB}
+        subprocess.run([sys.executable, "-c", program], check=True, env=environment)
         return
     names: dict[str, object] = {}
     with torch.opencl.device(device):
