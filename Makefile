@@ -1,6 +1,8 @@
 # `make validate` and `make test` are all a fresh machine needs.
 PYTHON ?= $(or $(shell command -v python3.11),python3)
-VENV ?= .venv
+# make test TORCH=2.14.1: with another torch, in an environment of its own.
+TORCH ?=
+VENV ?= $(if $(TORCH),build/venv-torch-$(TORCH),.venv)
 JOBS ?= auto
 PYTEST_ARGS ?=
 VALIDATE_ARGS ?=
@@ -17,6 +19,7 @@ docs_python := $(VENV)/.docs-environment
 build_environment := $(VENV)/.build-environment
 test_environment := $(VENV)/.test-environment
 editable := $(VENV)/.editable-install
+torch_option := $(if $(TORCH),--torch $(TORCH))
 libraries := $(LIBRARIES_VENV)/.installed
 
 .PHONY: help build test test-libraries fuzz validate oclgrind wheel docs lint format clean gpu-lab gpu-gate
@@ -83,18 +86,18 @@ $(docs_python): pyproject.toml $(tools)
 	@$(PYTHON) tools/setup_environment.py --venv $(VENV) --only docs
 	@touch $@
 
-$(build_environment): pyproject.toml constraints.txt $(tools)
-	@$(PYTHON) tools/setup_environment.py --venv $(VENV) --only build
+$(build_environment): pyproject.toml $(tools)
+	@$(PYTHON) tools/setup_environment.py --venv $(VENV) $(torch_option) --only build
 	@touch $@
 
-$(test_environment): pyproject.toml constraints.txt $(tools)
-	@$(PYTHON) tools/setup_environment.py --venv $(VENV)
+$(test_environment): pyproject.toml $(tools)
+	@$(PYTHON) tools/setup_environment.py --venv $(VENV) $(torch_option)
 	@touch $@ $(build_environment)
 
 $(libraries): $(test_environment) validate/libraries/requirements.txt
 	@echo "== installing libraries into $(LIBRARIES_VENV)"
 	@mkdir -p $(@D) && cp -a $(VENV)/. $(LIBRARIES_VENV)
-	@$(LIBRARIES_VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt \
+	@$(LIBRARIES_VENV)/bin/python -m pip install -q --disable-pip-version-check -c $(VENV)/constraints.txt \
 		-r validate/libraries/requirements.txt
 	@touch $@
 

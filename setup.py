@@ -14,9 +14,21 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).parent.resolve()
 sys.path.insert(0, str(ROOT / "tools"))
 
-from build_requirements import TORCH, find_torch  # noqa: E402
+from build_requirements import TORCH, find_torch, series_of  # noqa: E402
 
-BUILD = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"
+TORCH_HERE = find_torch()
+
+
+def _build_directory() -> Path:
+    """A directory of its own for each series of torch but the everyday one."""
+    name = f"cmake-{sys.implementation.cache_tag}"
+    everyday = series_of(TORCH.partition("==")[2])
+    if TORCH_HERE is not None and series_of(TORCH_HERE[1]) != everyday:
+        name += f"-torch{series_of(TORCH_HERE[1])}"
+    return ROOT / "build" / name
+
+
+BUILD = _build_directory()
 OUTPUT = BUILD / "package"
 # A translation unit that includes torch's headers needs about this much.
 _MEMORY_PER_JOB = 1.5 * 2**30
@@ -33,8 +45,7 @@ class CMakeBuild(build_ext):
     """Runs CMake in build/ and copies what it made into the package."""
 
     def build_extension(self, ext: Extension) -> None:
-        torch = find_torch()
-        if torch is None:
+        if TORCH_HERE is None:
             raise SystemExit(
                 f"building torch_opencl needs {TORCH}: pip install {TORCH}"
             )
@@ -53,7 +64,7 @@ class CMakeBuild(build_ext):
             f"-B{BUILD}",
             "-GNinja",
             f"-DPython_EXECUTABLE={sys.executable}",
-            f"-DTORCH_DIR={torch}",
+            f"-DTORCH_DIR={TORCH_HERE[0]}",
             f"-DOUTPUT_DIR={OUTPUT}",
         ]
         compile = ["cmake", "--build", BUILD, "--parallel", str(_jobs())]

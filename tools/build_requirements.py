@@ -14,9 +14,14 @@ import shutil
 import subprocess
 import sys
 
-# What is installed where there is none, and what the source builds against.
+# What is installed where there is none: what the tests of each change run with.
 TORCH = "torch==2.13.0"
-_TORCH_SERIES = ("2.13.", "2.14.", "2.15.")
+# What the source builds against, and the torchvision of each series, if any yet.
+TORCHVISION = {
+    "2.13": "torchvision==0.28.*",
+    "2.14": "torchvision==0.29.*",
+    "2.15": None,
+}
 _CMAKE_MINIMUM = (3, 24)
 
 _LOCATE = (
@@ -47,11 +52,16 @@ def _torch_of_environment() -> tuple[str, str] | None:
     return (found[0], found[1]) if len(found) >= 2 else None
 
 
-def find_torch() -> str | None:
-    """Directory of a torch that the extension can be built against."""
+def series_of(version: str) -> str:
+    """ "2.13" of "2.13.0+cpu"."""
+    return ".".join(version.split(".")[:2])
+
+
+def find_torch() -> tuple[str, str] | None:
+    """Directory and version of a torch that the extension can be built against."""
     for torch in (_torch_here(), _torch_of_environment()):
-        if torch is not None and torch[1].startswith(_TORCH_SERIES):
-            return torch[0]
+        if torch is not None and series_of(torch[1]) in TORCHVISION:
+            return torch
     return None
 
 
