@@ -2,5 +2,12 @@
 
 from . import functional
 from .local_convolution import LocallyConnected2d
+from .weight_only import Int4Linear, Int8Linear, quantize_linears
 
-__all__ = ["LocallyConnected2d", "functional"]
+__all__ = [
+    "Int4Linear",
+    "Int8Linear",
+    "LocallyConnected2d",
+    "functional",
+    "quantize_linears",
+]
