@@ -38,9 +38,11 @@ OP_QUESTIONS = {
     "noncontiguous": judge.noncontiguous,
     "errors": judge.errors,
     "compiled": judge.compiled,
+    "compiled_gradient": judge.compiled_gradient,
 }
 # Seconds a sample: of these only what is asked for.
-_SLOW_QUESTIONS = ("compiled",)
+_SLOW_QUESTIONS = ("compiled", "compiled_gradient")
+_GRADIENTS = ("gradient", "compiled_gradient")
 _MODULE_QUESTIONS = {"train": modules.train, "eval": modules.evaluate}
 
 
@@ -90,7 +92,7 @@ def _op_cases() -> Iterator[Case]:
             backward = op.supported_backward_dtypes("cpu")
         for name, dtype in DTYPES.items():
             for question in OP_QUESTIONS:
-                if dtype not in (backward if question == "gradient" else forward):
+                if dtype not in (backward if question in _GRADIENTS else forward):
                     continue
                 if question == "out" and not op.supports_out:
                     continue
@@ -139,7 +141,7 @@ def _ask_op(case: Case, device, limit, seed) -> None:
     if question is judge.errors:
         question(op, device)
         return
-    samples = op.sample_inputs("cpu", dtype, requires_grad=question is judge.gradient)
+    samples = op.sample_inputs("cpu", dtype, requires_grad=case.question in _GRADIENTS)
     question(op, device, opinfo.take(samples, limit, seed), seed)
 
 

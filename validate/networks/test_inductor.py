@@ -95,7 +95,11 @@ _CASES = {
     "pad": (lambda x: F.pad(x, (1, 2, 3, 1)) * 2, lambda: (randn(2, 3, 8, 19),)),
     "var_mean": (
         lambda x: (*torch.var_mean(x, 1), *torch.var_mean(x, 0)),
-        lambda: (randn(30, 500) + 3,),
+        lambda: (randn(30, 500) + 100,),
+    ),
+    "var_mean_of_columns": (
+        lambda x: (*torch.var_mean(x, (0, 2)), x.sum((0, 2)), x.double().var().float()),
+        lambda: (randn(70, 18, 21) + 100,),
     ),
     "batch_norm": (
         lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
@@ -118,6 +122,7 @@ _CASES = {
         lambda x: (torch.erfinv(x / 10), torch.sin(x), torch.digamma(x), torch.erf(x)),
         lambda: (randn(5, 70),),
     ),
+    "products_of_bool": (lambda x: (x > -2).prod(1), lambda: (randn(9, 70),)),
     "power": (lambda x: (x.abs() ** 1.7, x**3, x**-1), lambda: (randn(5, 70),)),
     "matmul_tail": (
         lambda x, y: F.relu(x @ y) + 1,
@@ -355,3 +360,22 @@ def test_custom_op_with_a_gradient(device):
     x = torch.randn(5, 7, device=device, requires_grad=True)
     torch.compile(lambda x: (square(x) + 1).sum(), fullgraph=True)(x).backward()
     torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+@pytest.mark.parametrize("length", [40, 3])
+def test_op_that_cannot_be_generated(device, monkeypatch, caplog, length):
+    """It stays a kernel of aten, and what lies around it a generated one."""
+    from torch_opencl.inductor import operations
+    from torch_opencl.inductor.types import NotGenerated
+
+    def refuse(*arguments):
+        raise NotGenerated("asked to")
+
+    def function(x, y):
+        z = torch.special.erfcx(F.gelu(x + y) * 2)
+        return z + 1, z.sum(1), z.mean(0), torch.special.erfcx(x)
+
+    monkeypatch.setattr(operations.OpenCLOverrides, "erfcx", staticmethod(refuse))
+    with caplog.at_level("DEBUG", "torch_opencl.inductor"):
+        _check(function, (randn(30, length), randn(length)), device)
+    assert "aten.special_erfcx.default: asked to" in caplog.text

@@ -26,9 +26,13 @@ class Accumulator:
     join: str
     """Statements over scalars."""
     is_sum: bool = False
-    counts: bool = False
-    """Whether a step counts elements."""
     results: tuple[torch.dtype, ...] = ()
+    block: tuple[str, str] | None = None
+    """Statements ahead of and behind each block of elements, where steps need them;
+    ``{count}`` is the number of elements in it."""
+    fold: str = ""
+    """A statement that joins the lanes of the state in ``{a0}`` and so on, where that
+    is one of vectors."""
 
     def parts(self, suffix: str = "") -> list[str]:
         return [f"{self.name}_{i}{suffix}" for i in range(len(self.dtypes))]
@@ -95,10 +99,17 @@ def accumulator(
             name, (dtype,), (start,), step, join, is_sum, results=(dtype,)
         )
 
+    def folded(made: Accumulator, function: str) -> Accumulator:
+        if lanes and dtype == torch.float32:
+            made.fold = f"{{a0}} = {function}({{0}});"
+        return made
+
     if lanes:
         type_of(dtype, True)
     if kind == "sum" and dtype == torch.bool:
         kind = "any"
+    if kind == "prod" and dtype == torch.bool:
+        kind = "min"
     if kind in ("max", "min") and dtype == torch.bool:
         both = kind == "min"
         operator = ("&" if both else "|") * (1 if lanes else 2)
@@ -106,10 +117,9 @@ def accumulator(
         made.join = "{0} = {0} " + ("&& " if both else "|| ") + "{b0};"
         return made
     if kind == "sum":
-        return folding(zero, "({0} + {b0})", dtype.is_floating_point)
+        made = folding(zero, "({0} + {b0})", dtype.is_floating_point)
+        return folded(made, "sum_of_lanes")
     if kind == "prod":
-        if dtype == torch.bool:
-            raise NotGenerated("prod of bool")
         return folding(one, "({0} * {b0})")
     if kind == "xor_sum":
         return folding(zero, "({0} ^ {b0})")
@@ -118,9 +128,11 @@ def accumulator(
         made.join = "{0} = {0} || {b0};"
         return made
     if kind == "max":
-        return folding(_lowest(dtype), "nan_max({0}, {b0})")
+        made = folding(_lowest(dtype), "nan_max({0}, {b0})")
+        return folded(made, "greatest_lane")
     if kind == "min":
-        return folding(_highest(dtype), "nan_min({0}, {b0})")
+        made = folding(_highest(dtype), "nan_min({0}, {b0})")
+        return folded(made, "smallest_lane")
     if kind in ("argmax", "argmin"):
         if lanes:
             raise NotGenerated(f"{kind} of vectors")
@@ -152,49 +164,47 @@ def accumulator(
     if kind in ("welford_reduce", "welford_combine"):
         if not dtype.is_floating_point:
             raise NotGenerated(f"{kind} of {dtype}")
-        join = "join_moments(&{0}, &{1}, &{2}, {b0}, {b1}, {b2});"
-        if kind == "welford_combine":
-            if lanes:
-                raise NotGenerated(f"{kind} of vectors")
-            step = join.replace("{b0}", values[0]).replace("{b1}", values[1])
-            step = step.replace("{b2}", values[2])
-        else:
-            value = values[0]
-            kind_of = type_of(dtype, lanes)
-            # COUNTED and count_t: text.py, one number where lanes count the same.
-            count, share = f"{name}_n", f"{name}_share"
-            step = (
-                f"{count} += COUNTED; const count_t {share} = 1 / {count}; "
-                f"const {kind_of} {name}_d = {value} - {{0}}; "
-                f"const {kind_of} {name}_m = {{0}} + {name}_d * {share}; "
-                f"{{1}} = {kept('{1} + ' + f'{name}_d * ({value} - {name}_m)', '{1}')};"
-                f" {{0}} = {kept(f'{name}_m', '{0}')}; "
-                f"{{2}} = {kept(f'(({kind_of}){count})', '{2}')};"
-            )
-        return Accumulator(
+        made = Accumulator(
             name,
             (dtype,) * 3,
             (zero,) * 3,
-            step,
-            join,
-            counts=kind == "welford_reduce",
+            "",
+            "join_moments(&{0}, &{1}, &{2}, {b0}, {b1}, {b2});",
             results=(dtype,) * 3,
         )
+        if kind == "welford_combine":
+            if lanes:
+                raise NotGenerated(f"{kind} of vectors")
+            made.step = made.joined(["{0}", "{1}", "{2}"], values)
+            return made
+        # Within a block, deviations from the mean of what lies ahead of it.
+        kind_of = type_of(dtype, lanes)
+        d, s, q, n = (f"{name}_{letter}" for letter in "dsqn")
+        difference = kept(f"({values[0]} - {{0}})", f"(({kind_of})0)")
+        made.step = (
+            f"const {kind_of} {d} = {difference}; {s} += {d}; {q} = fma({d}, {d}, {q});"
+        )
+        made.block = (
+            f"{kind_of} {s} = 0, {q} = 0;",
+            f"const {kind_of} {n} = {{2}} + {{count}}, "
+            f"{d} = {s} / max({n}, ({kind_of})1); "
+            f"{{1}} += pick({n} > 1, {q} - {s} * {d}, ({kind_of})0); "
+            f"{{0}} += {d}; {{2}} = {n};",
+        )
+        if lanes:
+            made.fold = "join_lanes({0}, {1}, {2}, &{a0}, &{a1}, &{a2});"
+        return made
     if kind == "online_softmax_reduce":
         scalar = type_of(dtype, lanes)
-        # Where nothing but -inf was seen, the difference is not a number.
-        top = f"nan_max({{0}}, {values[0]})"
-        low = literal(-float("inf"), dtype)
-        if lanes:
-            low = f"(({scalar}){low})"
-        rest = "pick({a} == {m}, ({t})0, {a} - {m})"
-        grown = (
-            "{1} * whole_exp(" + rest.format(a="{0}", m=f"{name}_m", t=scalar) + ")"
-            " + whole_exp(" + rest.format(a=values[0], m=f"{name}_m", t=scalar) + ")"
-        )
+        # One of the greatest so far and the value is the greatest now. Where both
+        # are infinite, their difference is not a number.
+        v, e = f"{name}_v", f"{name}_e"
+        grown = f"pick({v} > {{0}}, fma({{1}}, {e}, ({scalar})1), {{1}} + {e})"
         step = (
-            f"const {scalar} {name}_m = {top}; {{1}} = {kept(grown, '{1}')}; "
-            f"{{0}} = {kept(f'{name}_m', '{0}')};"
+            f"const {scalar} {v} = {values[0]}, {e} = whole_exp("
+            f"pick({v} == {{0}}, ({scalar})0, -fabs({v} - {{0}}))); "
+            f"{{1}} = {kept(grown, '{1}')}; "
+            f"{{0}} = {kept(f'nan_max({{0}}, {v})', '{0}')};"
         )
         plain = SCALAR[dtype]
         join = (
@@ -210,5 +220,6 @@ def accumulator(
             step,
             join,
             results=(dtype, dtype),
+            fold="join_softmax({0}, {1}, &{a0}, &{a1});" if lanes else "",
         )
     raise NotGenerated(f"reduction {kind}")

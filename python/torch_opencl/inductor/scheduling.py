@@ -15,6 +15,7 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from ..opencl.devices import get_device_properties
+from .fallbacks import stay_extern
 from .runtime import kernel_source
 from .text import OpenCLKernel
 from .types import NotGenerated
@@ -32,6 +33,35 @@ class Scheduling(SIMDScheduling):
     def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
         return OrderedSet([BackendFeature.REDUCE_TO_SINGLE_ELEMENT])
 
+    @classmethod
+    def get_tiling_and_scores(
+        cls, node_schedule, numel, reduction_numel=sympy.S.One, coalesce_analysis=None
+    ):
+        """Never of two reduced axes: the kernels have one loop over what is reduced."""
+        tiling, scores = super().get_tiling_and_scores(
+            node_schedule, numel, reduction_numel, coalesce_analysis
+        )
+        if sum(prefix.startswith("r") for prefix in tiling) > 1:
+            return cls.create_tiling([numel], [reduction_numel]), None
+        return tiling, scores
+
+    def _codegen_nodes(self, nodes, *args, **kwargs):
+        """A kernel of the nodes; where there is none, one of each, and where there is
+        none either, no kernel of ours."""
+        count = metrics.generated_kernel_count
+        try:
+            with _quiet():
+                return super()._codegen_nodes(nodes, *args, **kwargs)
+        except NotImplementedError as error:
+            metrics.generated_kernel_count = count
+            if len(nodes) == 1:
+                stay_extern(nodes[0].node.get_origins(), error)
+                raise
+            log.debug("a kernel each of %d nodes: %s", len(nodes), error)
+        for node in nodes:
+            self.codegen_node(node)
+        return None
+
     def create_kernel_choices(self, kernel_features, kernel_args, kernel_kwargs):
         """Tries the forms that may fit, and takes the one of fewest scattered
         accesses."""
@@ -40,27 +70,27 @@ class Scheduling(SIMDScheduling):
         forms = list(_gpu_forms(kernel_features) if is_gpu else _CPU_FORMS)
         if not kernel_features.is_reduction() and not is_gpu:
             forms.remove(Form("r"))
-        best, best_cost = None, None
+        best, best_cost, refused = None, None, None
         count = metrics.generated_kernel_count
         if len(forms) == 1:
-            best = forms[0]
-        for form in forms if best is None else ():
+            return [self.kernel_type(*kernel_args, form=forms[0], **kernel_kwargs)]
+        for form in forms:
             try:
                 kernel = self.kernel_type(*kernel_args, form=form, **kernel_kwargs)
-                with _quiet(form != Form()):
-                    self.codegen_node_schedule_with_kernel(
-                        kernel_features.node_schedule, kernel
-                    )
+                self.codegen_node_schedule_with_kernel(
+                    kernel_features.node_schedule, kernel
+                )
                 with V.set_kernel_handler(kernel):
                     kernel.codegen_kernel()
             except NotGenerated as error:
                 log.debug("no kernel of form %s: %s", form, error)
-                if form == Form():
-                    raise
+                refused = error
                 continue
             cost = _cost(form, kernel)
             if best_cost is None or cost < best_cost:
                 best, best_cost = form, cost
+        if best is None:
+            raise refused
         metrics.generated_kernel_count = count  # of those that are launched
         return [self.kernel_type(*kernel_args, form=best, **kernel_kwargs)]
 
@@ -86,11 +116,10 @@ class Scheduling(SIMDScheduling):
 
 
 @contextlib.contextmanager
-def _quiet(is_trial: bool):
+def _quiet():
     """A form that does not fit is no error, which torch's scheduler would log."""
     logger = logging.getLogger("torch._inductor.scheduler")
-    before = logger.disabled
-    logger.disabled = before or is_trial
+    before, logger.disabled = logger.disabled, True
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import sympy
@@ -15,9 +16,11 @@ from .reductions import Accumulator
 from .types import LANES, SCALAR, NotGenerated, name_of, type_of
 from .work import GROUP, split_work
 
-_BLOCK = {True: 4096, False: 512}
-"""Elements of a sum that are added up before they are added to the rest, with lanes
-and without."""
+_BLOCK = {True: 256, False: 512}
+"""Steps of a sum that are added up before they are added to the rest, with lanes and
+without."""
+_MOMENTS = 32
+"""Steps at most between two updates of a mean."""
 _SHORT_RUN = 8
 
 
@@ -120,8 +123,6 @@ class OpenCLKernel(KernelBody):
             if lanes and dtype == torch.bool:
                 start = f"{start} ? -1 : 0"
             lines.writeline(f"{type_of(dtype, lanes)} {part} = {start};")
-        if each.counts:
-            lines.writeline(f"count_t {each.name}_n = 0;")
 
     def _declare_all(self, lines: IndentedBuffer, each: Accumulator) -> None:
         for part, dtype in zip(each.parts("_all"), each.dtypes, strict=False):
@@ -129,6 +130,10 @@ class OpenCLKernel(KernelBody):
 
     def _fold_lanes(self, lines: IndentedBuffer, each: Accumulator) -> None:
         self._declare_all(lines, each)
+        if each.fold:
+            into = {f"a{i}": part for i, part in enumerate(each.parts("_all"))}
+            lines.writeline(each.fold.format(*each.parts(), **into))
+            return
         lines.writeline("{")
         elements = []
         for part, dtype in zip(each.parts(), each.dtypes, strict=False):
@@ -174,34 +179,33 @@ class OpenCLKernel(KernelBody):
         kind, numel = self.index_dtype, self.numel(tree)
         entries = self._entries(tree, section.text.getvalue())
         lanes = self.form.lanes == "r"
-        length = self.run_length(tree, entries)
-        if any(each.counts for each in section.accumulators):
-            # Of many runs, lanes may have seen different numbers of elements.
-            divides = V.graph.sizevars.statically_known_multiple_of
-            same = not lanes or length == tree.numel or divides(length, LANES)
-            self._count(lines, section.accumulators, same)
+        length = tree.numel if self.form.by_group else self.run_length(tree, entries)
+        totals = []
+        if self._has_blocks(section, length):
+            totals = [each for each in section.accumulators if each.is_sum]
         for each in section.accumulators:
             self._start(lines, each)
+        for each in totals:
+            kind_of = type_of(each.dtypes[0], bool(self.form.lanes))
+            lines.writeline(f"{kind_of} {each.name}_0_total = 0;")
         if self.form.by_group:
-            lines.writeline(
-                f"for ({kind} {tree.name} = get_local_id(0); {tree.name} < {numel}; "
-                f"{tree.name} += {GROUP}) {{"
-            )
-            with lines.indent():
-                self._declare(lines, entries)
-                lines.writeline(f"const long place = {tree.name};")
-                lines.splice(section.text)
-            lines.writeline("}")
+            with self._blocks(lines, tree, section, tree.numel) as (begin, end):
+                name = tree.name
+                lines.writeline(
+                    f"for ({kind} {name} = {begin} + get_local_id(0); {name} < {end}; "
+                    f"{name} += {GROUP}) {{"
+                )
+                with lines.indent():
+                    self._declare(lines, entries)
+                    lines.writeline(f"const long place = {name};")
+                    lines.splice(section.text)
+                lines.writeline("}")
+            self._add_totals(lines, totals)
             for each in section.accumulators:
                 self._fold_group(lines, each)
             return
         self._check_run(length, lanes)
         size = self._index_text(length)
-        sums = [each for each in section.accumulators if each.is_sum]
-        block = _BLOCK[lanes]
-        is_long = not isinstance(length, sympy.Integer) or int(length) > block
-        for each in sums if is_long else ():
-            self._start_total(lines, each)
         is_whole = length == tree.numel
         if is_whole:
             lines.writeline(f"{{ const {kind} {tree.name} = 0;")
@@ -212,56 +216,77 @@ class OpenCLKernel(KernelBody):
             )
         with lines.indent():
             self._declare(lines, entries, "first")
-            if sums and is_long:
-                start = f"{tree.prefix}_b"
-                lines.writeline(
-                    f"for ({kind} {start} = 0; {start} < {size}; {start} += {block}) {{"
-                )
-                lines.writeline(
-                    f"const {kind} {start}_end = min(({kind})({size}), "
-                    f"({kind})({start} + {block}));"
-                )
+            with self._blocks(lines, tree, section, length) as (begin, end):
                 self._run(
-                    lines, tree, entries, length, lanes, start, f"{start}_end",
-                    section.text, True,
-                )  # fmt: skip
-                for each in sums:
-                    (part,) = each.parts()
-                    lines.writeline(f"{part}_total += {part}; {part} = 0;")
-                lines.writeline("}")
-            else:
-                self._run(
-                    lines, tree, entries, length, lanes, "0", size, section.text, True
+                    lines, tree, entries, length, lanes, begin, end, section.text, True
                 )
         lines.writeline("}")
-        for each in sums if is_long else ():
-            (part,) = each.parts()
-            lines.writeline(f"{part} += {part}_total;")
+        self._add_totals(lines, totals)
         if lanes:
             for each in section.accumulators:
                 self._fold_lanes(lines, each)
 
-    def _count(self, lines: IndentedBuffer, accumulators: list, same: bool) -> None:
-        """Defines what Welford's steps count in."""
-        dtypes = {each.dtypes[0] for each in accumulators if each.counts}
-        if len(dtypes) > 1:
-            raise NotGenerated("moments of two dtypes")
-        (dtype,) = dtypes
-        kind = type_of(dtype, not same)
-        counted = "1" if same else f"pick(inside, ({kind})1, ({kind})0)"
+    @property
+    def _unit(self) -> int:
+        """Elements that one step takes."""
+        if self.form.by_group:
+            return GROUP
+        return LANES if self.form.lanes == "r" else 1
+
+    def _has_blocks(self, section: Section, length: sympy.Expr) -> bool:
+        if any(each.block for each in section.accumulators):
+            return True
+        block = self._unit * _BLOCK[self.form.lanes == "r"]
+        is_long = not isinstance(length, sympy.Integer) or int(length) > block
+        return is_long and any(each.is_sum for each in section.accumulators)
+
+    def _add_totals(self, lines: IndentedBuffer, totals: list[Accumulator]) -> None:
+        for each in totals:
+            (part,) = each.parts()
+            lines.writeline(f"{part} += {part}_total;")
+
+    @contextlib.contextmanager
+    def _blocks(self, lines: IndentedBuffer, tree, section: Section, length):
+        """The loop over blocks of a run, where sums or moments need one. Yields where
+        a block begins and ends."""
+        size = self._index_text(sympy.sympify(length))
+        if not self._has_blocks(section, length):
+            yield "0", size
+            return
+        lanes, unit = self.form.lanes == "r", self._unit
+        moments = [each for each in section.accumulators if each.block]
+        kind, begin = self.index_dtype, f"{tree.prefix}_b"
+        end = f"{begin}_end"
+        width = f"({kind}){unit * _BLOCK[lanes]}"
+        if moments:
+            # The first are short: where their mean is far from that of the rest,
+            # few deviations are from it.
+            width = f"clamp({begin}, ({kind}){unit}, ({kind}){unit * _MOMENTS})"
         lines.writelines(
             [
-                "#undef COUNTED",
-                f"#define COUNTED {counted}",
-                "#undef count_t",
-                f"#define count_t {kind}",
+                f"for ({kind} {begin} = 0, {end}; {begin} < {size}; {begin} = {end}) {{",
+                f"{end} = min(({kind})({size}), ({kind})({begin} + {width}));",
             ]
         )
-
-    def _start_total(self, lines: IndentedBuffer, each: Accumulator) -> None:
-        (part,) = each.parts()
-        kind = type_of(each.dtypes[0], bool(self.form.lanes))
-        lines.writeline(f"{kind} {part}_total = 0;")
+        lines.writelines(each.block[0] for each in moments)
+        yield begin, end
+        for each in moments:
+            elements = f"{end} - {begin}"
+            if lanes:
+                elements = f"((int16)((int)({elements}) + {LANES - 1}) - LANE_NUMBERS)"
+                count = f"convert_float16({elements} / LANES)"
+            elif self.form.by_group:
+                elements = f"{elements} + {GROUP - 1} - (int)get_local_id(0)"
+                count = f"({SCALAR[each.dtypes[0]]})(({elements}) / {GROUP})"
+            else:
+                count = f"({SCALAR[each.dtypes[0]]})({elements})"
+            text = each.block[1].format(*each.parts(), count=count)
+            lines.writeline(f"{{ {text} }}")
+        for each in section.accumulators:
+            if each.is_sum:
+                (part,) = each.parts()
+                lines.writeline(f"{part}_total += {part}; {part} = 0;")
+        lines.writeline("}")
 
     def _check_run(self, length: sympy.Expr, lanes: bool) -> None:
         if lanes and isinstance(length, sympy.Integer) and int(length) < _SHORT_RUN:

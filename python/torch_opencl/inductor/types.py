@@ -8,22 +8,34 @@ import torch
 
 LANES = 16
 
+
+class NotGenerated(NotImplementedError):
+    """The kernel at hand has no text in the form that is being tried."""
+
+
+class _OfDtypes(dict):
+    def __missing__(self, dtype: torch.dtype):
+        raise NotGenerated(f"{dtype}")
+
+
 # What values of a dtype are computed in; half types are storage only.
-SCALAR = {
-    torch.bool: "bool",
-    torch.uint8: "uchar",
-    torch.int8: "char",
-    torch.uint16: "ushort",
-    torch.int16: "short",
-    torch.uint32: "uint",
-    torch.int32: "int",
-    torch.uint64: "ulong",
-    torch.int64: "long",
-    torch.float16: "float",
-    torch.bfloat16: "float",
-    torch.float32: "float",
-    torch.float64: "double",
-}
+SCALAR = _OfDtypes(
+    {
+        torch.bool: "bool",
+        torch.uint8: "uchar",
+        torch.int8: "char",
+        torch.uint16: "ushort",
+        torch.int16: "short",
+        torch.uint32: "uint",
+        torch.int32: "int",
+        torch.uint64: "ulong",
+        torch.int64: "long",
+        torch.float16: "float",
+        torch.bfloat16: "float",
+        torch.float32: "float",
+        torch.float64: "double",
+    }
+)
 # Vectors of 16 of them. True is -1 in each lane.
 VECTOR = {
     dtype: "int16" if dtype == torch.bool else f"{name}16"
@@ -40,10 +52,6 @@ def name_of(dtype: torch.dtype) -> str:
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which values of ``dtype`` are held."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
-class NotGenerated(NotImplementedError):
-    """The kernel at hand has no text in the form that is being tried."""
 
 
 class Text(str):
