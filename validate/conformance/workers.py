@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
 import time
@@ -15,6 +14,8 @@ from isolated import Lost, Worker
 # Drivers keep what they built: 2.5 MB of each program with Intel's. A worker that
 # asks for thousands of programs would run out of memory.
 _CASES_OF_A_WORKER = 1000
+# A compiled case counts as so many: its graphs and modules stay, too.
+_CASES_OF_A_COMPILED = 8
 
 
 @dataclass
@@ -49,10 +50,15 @@ def run(
     def serve() -> None:
         worker = Worker(_serve, device, limit, seed)
         try:
-            for asked in itertools.count(1):
-                done.put(_ask(worker, waiting.get_nowait(), time_limit))
-                if asked % _CASES_OF_A_WORKER == 0:
+            asked = 0
+            while True:
+                case = waiting.get_nowait()
+                done.put(_ask(worker, case, time_limit))
+                is_compiled = case.question.startswith("compiled")
+                asked += _CASES_OF_A_COMPILED if is_compiled else 1
+                if asked >= _CASES_OF_A_WORKER:
                     worker.stop()
+                    asked = 0
         except queue.Empty:
             pass
         finally:

@@ -1,0 +1,223 @@
+"""torch.compile as programs use it: caches across processes, autocast, checkpoints,
+optimizers, changing shapes and devices, views and aliases."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+pytestmark = pytest.mark.gpu_class
+
+
+@pytest.fixture(autouse=True)
+def _fresh_inductor():
+    import torch._dynamo
+    from torch._inductor import config
+    from torch._inductor.utils import fresh_cache
+
+    torch._dynamo.reset()
+    with config.patch(fx_graph_cache=False), fresh_cache():
+        yield
+    torch._dynamo.reset()
+
+
+_STEP = """
+import json, sys, time
+import torch
+from torch._dynamo.utils import counters
+from torch import nn
+
+device = sys.argv[1]
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(20, 33), nn.GELU(), nn.LayerNorm(33)).to(device)
+x = torch.randn(9, 20, device=device)
+y = torch.compile(model)(x)
+y.square().sum().backward()
+torch.opencl.synchronize(device)
+print(json.dumps({
+    "sum": y.double().sum().item(),
+    "gradient": model[0].weight.grad.double().sum().item(),
+    "built": torch.opencl.program_cache_stats(device)["built"],
+    "graphs": counters["inductor"]["fxgraph_cache_miss"],
+    "found": counters["inductor"]["fxgraph_cache_hit"]
+    + counters["aot_autograd"]["autograd_cache_hit"],
+}))
+"""
+
+
+def _in_a_process(device, directory, monkeypatch) -> dict:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(directory / "graphs"))
+    monkeypatch.setenv("TORCH_OPENCL_CACHE_DIR", str(directory / "programs"))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _STEP, str(device)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_second_process_compiles_nothing(device, tmp_path, monkeypatch):
+    (tmp_path / "programs").mkdir(mode=0o700)
+    first = _in_a_process(device, tmp_path, monkeypatch)
+    second = _in_a_process(device, tmp_path, monkeypatch)
+    assert first["built"] > 0 and first["graphs"] > 0 and first["found"] == 0
+    assert second["built"] == 0 and second["graphs"] == 0 and second["found"] > 0
+    assert (second["sum"], second["gradient"]) == (first["sum"], first["gradient"])
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast(device, dtype):
+    linear = nn.Linear(33, 20).to(device)
+
+    def function(x):
+        with torch.autocast("opencl", dtype):
+            return torch.softmax(F.gelu(linear(x)) + 1, -1), linear(x)
+
+    x = torch.randn(9, 33, device=device)
+    wanted = function(x)
+    results = torch.compile(function, fullgraph=True)(x)
+    for result, eager in zip(results, wanted, strict=True):
+        assert result.dtype == eager.dtype
+    torch.testing.assert_close(results[0], wanted[0], rtol=2e-2, atol=1e-3)
+    sum(result.float().sum() for result in results).backward()
+    assert linear.weight.grad.dtype == torch.float32
+
+
+def test_checkpoint_repeats_dropout(device):
+    def part(x):
+        return F.dropout(x * 2, 0.5).sin()
+
+    def function(x):
+        return checkpoint(part, x, use_reentrant=False)
+
+    x = torch.full((64, 50), 0.3, device=device, requires_grad=True)
+    y = torch.compile(function, fullgraph=True)(x)
+    y.sum().backward()
+    kept = y.detach() != 0
+    assert 0.4 < kept.float().mean().item() < 0.6
+    # d sin(4 x) = 4 cos(4 x) where the element was kept
+    slope = 4 * torch.cos(4 * x.detach())
+    torch.testing.assert_close(x.grad, torch.where(kept, slope, 0))
+
+
+_OPTIMIZERS = {
+    "Adam": lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.01),
+    "AdamW": lambda p: torch.optim.AdamW(p, 0.1, amsgrad=True),
+    "SGD": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, 0.1, momentum=0.5, centered=True),
+}
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", _OPTIMIZERS)
+def test_optimizer_steps(device, name):
+    start = [torch.randn(n, 16) for n in (3, 8)]
+    updated = []
+    for where in ("cpu", device):
+        mine = [p.clone().to(where).requires_grad_() for p in start]
+        optimizer = _OPTIMIZERS[name](mine)
+        step = optimizer.step if where == "cpu" else torch.compile(optimizer.step)
+        for _ in range(3):
+            for parameter in mine:
+                parameter.grad = parameter.detach().sin()
+            step()
+        updated.append([p.detach().cpu() for p in mine])
+    torch.testing.assert_close(updated[1], updated[0])
+
+
+def test_lengths_are_compiled_once(device):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    def function(x, w):
+        return F.layer_norm(x @ w, (16,)).softmax(0), x.sum(), x.amax(0)
+
+    counter = CompileCounterWithBackend("inductor")
+    compiled = torch.compile(function, backend=counter, fullgraph=True)
+    w = torch.randn(16, 16)
+    for length in (7, 9, 33, 100, 16):
+        x = torch.randn(length, 16)
+        results = compiled(x.to(device), w.to(device))
+        torch.testing.assert_close([r.cpu() for r in results], [*function(x, w)])
+    assert counter.frame_count == 2  # of one length, then of any
+
+
+def test_graph_of_another_device(device):
+    """It is neither the current one nor that of an earlier call."""
+    count = torch.opencl.device_count()
+    other = torch.device("opencl", (device.index + 1) % count)
+
+    def function(x):
+        return (x * 2 + torch.arange(33, device=x.device)).softmax(-1), x.sum(0)
+
+    compiled = torch.compile(function, fullgraph=True)
+    x = torch.randn(9, 33)
+    with torch.opencl.device(other):
+        for where in (device, other, device):
+            results = compiled(x.to(where))
+            assert {result.device for result in results} == {where}
+            torch.testing.assert_close([r.cpu() for r in results], [*function(x)])
+
+
+def test_views_with_offsets(device):
+    """One graph for views that begin anywhere."""
+    base = torch.randn(200)
+    on_device = base.to(device)
+    compiled = torch.compile(lambda x: (x * 2 + 1, x.sum(1)), fullgraph=True)
+    for offset in (0, 1, 7, 16, 50):
+        x = base.as_strided((4, 17), (33, 1), offset)
+        results = compiled(on_device.as_strided((4, 17), (33, 1), offset))
+        torch.testing.assert_close(
+            [r.cpu() for r in results], [x * 2 + 1, x.sum(1)], rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_sizes_zero_and_one(device, dynamic):
+    def function(x):
+        return F.gelu(x) + 1, x.sum(0), x.softmax(1), x.var(1, correction=0)
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
+    for shape in ((0, 5), (3, 0), (1, 1), (1, 40), (40, 1), (5, 7)):
+        x = torch.randn(shape)
+        results = compiled(x.to(device))
+        torch.testing.assert_close(
+            [r.cpu() for r in results], [*function(x)], equal_nan=True
+        )
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "alias",
+    [
+        lambda x: x,
+        lambda x: x.view(-1),
+        lambda x: x.t(),
+        lambda x: x.flatten()[1:49].view(6, 8),
+    ],
+    ids=["same", "flat", "transposed", "shifted"],
+)
+def test_aliases(device, alias):
+    """Inputs that share memory, of which one is written."""
+
+    def function(x, y):
+        x.add_(1)
+        return x.sum(1), y * 2
+
+    x = torch.randn(7, 7)
+    ours, theirs = x.to(device), x.clone()
+    results = torch.compile(function)(ours, alias(ours))
+    torch.testing.assert_close(
+        [r.cpu() for r in results], [*function(theirs, alias(theirs))]
+    )
+    torch.testing.assert_close(ours.cpu(), theirs)
