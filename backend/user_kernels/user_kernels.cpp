@@ -174,6 +174,25 @@ void elementwise(int64_t kernel,
   pointwise(iter, elementwise_rows().at(kernel).op, {});
 }
 
+// The same into a new output of the inputs' broadcast shape and layout.
+Tensor elementwise_new(int64_t kernel,
+                       at::TensorList inputs,
+                       at::ScalarType dtype,
+                       c10::Device device) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false)
+      .check_all_same_device(false)
+      .allow_cpu_scalars(true)
+      .declare_static_dtype_and_device(dtype, device)
+      .add_owned_output(Tensor());
+  for (const Tensor& input : inputs) {
+    config.add_const_input(input);
+  }
+  at::TensorIterator iter = config.build();
+  pointwise(iter, elementwise_rows().at(kernel).op, {});
+  return iter.output();
+}
+
 // `output` with stride 0 along `dims` of an input's shape.
 Tensor along_inputs(const Tensor& output,
                     at::IntArrayRef shape,
@@ -242,6 +261,10 @@ TORCH_LIBRARY_FRAGMENT(torch_opencl, m) {
       TORCH_FN(elementwise_output));
   m.def("_elementwise(int kernel, Tensor(a!)[] outputs, Tensor[] inputs) -> ()",
         TORCH_FN(elementwise));
+  m.def(
+      "_elementwise_new(int kernel, Tensor[] inputs, ScalarType dtype, "
+      "Device device) -> Tensor",
+      TORCH_FN(elementwise_new));
   m.def(
       "_reduction(int kernel, Tensor(a!)[] outputs, Tensor[] inputs, "
       "int[] dims) -> ()",

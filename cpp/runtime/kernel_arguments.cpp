@@ -1,6 +1,10 @@
 #include "kernel_arguments.h"
 
+#include "config.h"
+#include "disk_cache.h"
 #include "error.h"
+
+#include <sstream>
 
 namespace torch_opencl::runtime {
 namespace {
@@ -15,8 +19,7 @@ std::string argument_text(cl_kernel kernel, cl_uint index, cl_uint what) {
   return text.c_str();
 }
 
-}  // namespace
-
+// Of a program that was built with kArgumentOption.
 std::vector<KernelArgument> kernel_arguments(const Kernel& kernel) {
   cl_uint count = 0;
   OPENCL_CHECK(api().clGetKernelInfo(
@@ -41,6 +44,58 @@ std::vector<KernelArgument> kernel_arguments(const Kernel& kernel) {
          argument_text(kernel.handle, i, CL_KERNEL_ARG_NAME)});
   }
   return arguments;
+}
+
+// A line of a letter and the type, and one of the name, for each.
+std::string to_note(const std::vector<KernelArgument>& arguments) {
+  std::string text;
+  for (const KernelArgument& argument : arguments) {
+    text += "blv"[static_cast<size_t>(argument.kind)];
+    text += argument.type + "\n" + argument.name + "\n";
+  }
+  return text;
+}
+
+std::vector<KernelArgument> from_note(const std::string& text) {
+  std::vector<KernelArgument> arguments;
+  std::istringstream lines(text);
+  std::string type;
+  std::string name;
+  while (std::getline(lines, type) && std::getline(lines, name)) {
+    const size_t kind = std::string("blv").find(type[0]);
+    arguments.push_back(
+        {static_cast<KernelArgument::Kind>(kind), type.substr(1), name});
+  }
+  return arguments;
+}
+
+}  // namespace
+
+Kernel& kernel_with_arguments(Device& device,
+                              const std::string& program,
+                              const std::string& source,
+                              const std::string& kernel_name,
+                              const std::string& options,
+                              std::vector<KernelArgument>* arguments) {
+  const DeviceInfo& info = device.info();
+  const std::string key = "parameters of " + kernel_name + "\n" +
+                          info.platform_name + "\n" + info.name + "\n" +
+                          info.driver_version + "\n" + options + "\n" + source;
+  DiskCache notes(default_cache_directory(), config().cache_size_mib << 20);
+  bool damaged = false;
+  if (const auto note = notes.load(key, &damaged)) {
+    *arguments = from_note(std::string(note->begin(), note->end()));
+    return device.programs().get_generated(
+        program, source, kernel_name, options);
+  }
+  const std::string asking =
+      options.empty() ? kArgumentOption : kArgumentOption + (" " + options);
+  Kernel& kernel =
+      device.programs().get_generated(program, source, kernel_name, asking);
+  *arguments = kernel_arguments(kernel);
+  const std::string text = to_note(*arguments);
+  notes.store(key, {text.begin(), text.end()});
+  return kernel;
 }
 
 cl_mem create_sub_buffer(cl_mem memory, size_t offset) {

@@ -2,6 +2,7 @@
 // begin inside others.
 #pragma once
 
+#include "device.h"
 #include "program_cache.h"
 
 #include <string>
@@ -16,8 +17,14 @@ struct KernelArgument {
   std::string name;
 };
 
-// Of a program that was built with kArgumentOption.
-std::vector<KernelArgument> kernel_arguments(const Kernel& kernel);
+// A kernel of a source text, and its parameters. Another process finds both on
+// disk.
+Kernel& kernel_with_arguments(Device& device,
+                              const std::string& program,
+                              const std::string& source,
+                              const std::string& kernel_name,
+                              const std::string& options,
+                              std::vector<KernelArgument>* arguments);
 
 // `memory` from byte `offset` on, for kernels that take a plain pointer; the
 // caller releases it. The offset has to be a multiple of the device's

@@ -171,10 +171,16 @@ void ProgramCache::Impl::fail(int code,
 cl_program ProgramCache::Impl::build(const std::string& name,
                                      const std::string& text,
                                      const std::string& all_options) {
-  const std::string key = identity + "\n" + all_options + "\n" + text;
+  const std::string argument_option = std::string(" ") + kArgumentOption;
+  const size_t asks = all_options.find(argument_option);
+  std::string stored_options = all_options;
+  if (asks != std::string::npos) {
+    stored_options.erase(asks, argument_option.size());
+  }
+  const std::string key = identity + "\n" + stored_options + "\n" + text;
   const int64_t debug = config().debug;
-  const bool is_stored = all_options.find(kArgumentOption) == std::string::npos;
-  cl_program stored = is_stored ? from_binary(key, all_options) : nullptr;
+  cl_program stored =
+      asks == std::string::npos ? from_binary(key, all_options) : nullptr;
   if (stored != nullptr) {
     if (debug >= 3) {
       std::fprintf(
@@ -216,9 +222,7 @@ cl_program ProgramCache::Impl::build(const std::string& name,
   if (debug >= 4) {
     std::fprintf(stderr, "%s\n", build_log(program, id).c_str());
   }
-  if (is_stored) {
-    store_binary(key, program);
-  }
+  store_binary(key, program);
   return program;
 }
 

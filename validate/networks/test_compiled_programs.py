@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_opencl
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -31,6 +32,7 @@ def _fresh_inductor():
 _STEP = """
 import json, sys, time
 import torch
+import torch_opencl
 from torch._dynamo.utils import counters
 from torch import nn
 
@@ -40,6 +42,11 @@ model = nn.Sequential(nn.Linear(20, 33), nn.GELU(), nn.LayerNorm(33)).to(device)
 x = torch.randn(9, 20, device=device)
 y = torch.compile(model)(x)
 y.square().sum().backward()
+double = torch_opencl.RawKernel(
+    "kernel void f(TENSOR(float, x)) { POINTER(x)[get_global_id(0)] *= 2; }", "f"
+)
+double((9,), (20,), (x,))
+torch_opencl.ElementwiseKernel("T x", "T y", "y = x + 1")(x)
 torch.opencl.synchronize(device)
 print(json.dumps({
     "sum": y.double().sum().item(),
@@ -221,3 +228,24 @@ def test_aliases(device, alias):
         [r.cpu() for r in results], [*function(theirs, alias(theirs))]
     )
     torch.testing.assert_close(ours.cpu(), theirs)
+
+
+def test_elementwise_kernel_in_a_graph(device):
+    kernel = torch_opencl.ElementwiseKernel(
+        "T x, float32 a, S y", "T z, S w", "z = x * a + y; w = y - x", "mixed"
+    )
+    square = torch_opencl.ElementwiseKernel("T x", "T z", "z = x * x")
+
+    def function(x, y, room):
+        z, w = kernel(x.sin(), 0.5, y.t())
+        square(w + 1, room)
+        return z * 2, w, square(room.relu()), kernel(x, x, y.t())[0]
+
+    x, y = torch.randn(5, 7, device=device), torch.randn(7, 5, device=device)
+    rooms = torch.zeros(2, 5, 7, device=device)
+    wanted = function(x, y, rooms[0])
+    results = torch.compile(function, fullgraph=True)(x, y, rooms[1])
+    torch.testing.assert_close(results, wanted)
+    for result, eager in zip(results, wanted, strict=True):
+        assert result.stride() == eager.stride()
+    torch.testing.assert_close(rooms[1], rooms[0])

@@ -122,6 +122,7 @@ _CASES = {
         lambda x: (torch.erfinv(x / 10), torch.sin(x), torch.digamma(x), torch.erf(x)),
         lambda: (randn(5, 70),),
     ),
+    "moments_of_nothing": (lambda x: torch.var_mean(x, 0), lambda: (randn(0, 7),)),
     "products_of_bool": (lambda x: (x > -2).prod(1), lambda: (randn(9, 70),)),
     "power": (lambda x: (x.abs() ** 1.7, x**3, x**-1), lambda: (randn(5, 70),)),
     "matmul_tail": (

@@ -351,3 +351,53 @@ def test_they_take_no_part_in_autograd(device):
 def test_reprs():
     assert repr(SQUARED) == "<torch_opencl.ElementwiseKernel 'squared'>"
     assert "sums" in repr(SUMS) and "'k'" in repr(torch_opencl.RawKernel("", "k"))
+
+
+def test_second_calls_check_arguments(device):
+    """They are launched without Python's checks where those would find nothing."""
+    code = """
+    kernel void scale(TENSOR(float, x), float factor, int size, local float *room,
+                      float2 both) {
+      global float *values = POINTER(x);
+      size_t i = get_global_id(0);
+      if (i < size) values[i] = values[i] * factor + both.x - both.y;
+    }"""
+    kernel = torch_opencl.RawKernel(code, "scale")
+    x = torch.ones(40, device=device)
+    for factor in (2.0, 3, True, torch.pi):
+        before = x.cpu()
+        kernel((5,), (8,), (x[3:], factor, 37, 64, (1, 0.5)))
+        wanted = torch.cat([before[:3], before[3:] * float(factor) + 0.5])
+        torch.testing.assert_close(x.cpu(), wanted)
+    good = (x, 2.0, 37, 64, (1, 0.5))
+    for place, bad, error in (
+        (0, x.int(), TypeError),
+        (0, x.cpu(), RuntimeError),
+        (1, 1e39, TypeError),
+        (2, 2**31, TypeError),
+        (2, 0.5, TypeError),
+        (3, 0, TypeError),
+        (3, 2**40, ValueError),
+        (4, (1, 2, 3), TypeError),
+    ):
+        with pytest.raises(error):
+            kernel((5,), (8,), (*good[:place], bad, *good[place + 1 :]))
+    for grid, block in (((5, 1), (8,)), ((-1,), (8,)), ((5,), (2**30,))):
+        with pytest.raises(ValueError):
+            kernel(grid, block, good)
+
+    add = torch_opencl.ElementwiseKernel("T x, T y, float32 a", "T z", "z = x + a * y")
+    y = torch.randn(5, 8, device=device)
+    for _ in range(2):
+        for other, number in ((y[:, :1], 0.5), (y[2], 2), (y.flip(1), -1.5)):
+            wanted = y + number * other
+            torch.testing.assert_close(add(y, other, number), wanted)
+            z = torch.empty(8, 5, device=device).t()
+            assert add(y, other, number, z) is z
+            torch.testing.assert_close(z, wanted)
+        with pytest.raises(TypeError, match="float32|dtype"):
+            add(y, y.int(), 0.5)
+        with pytest.raises(TypeError):
+            add(y, y, torch.ones((), dtype=torch.int32, device=device))
+        with pytest.raises(RuntimeError):
+            add(y, y[:3], 0.5)

@@ -1,6 +1,6 @@
-"""Ops that Inductor would make of float atomics. The device has none, so that the same
-input gives the same bits: they stay the device's own kernels. Other devices keep
-torch's lowerings."""
+"""Lowerings that differ on the device: ops that Inductor would make of float atomics
+stay the device's own kernels, so that the same input gives the same bits. Other devices
+keep torch's lowerings."""
 
 from __future__ import annotations
 
@@ -76,8 +76,21 @@ def _scatter_reduce(lowered: Callable, in_place: bool, is_add: bool) -> Callable
     return scatter_reduce
 
 
+def _of_elements(lowered: Callable, op) -> Callable:
+    """Inductor's mean of no elements is 0, aten's NaN."""
+    of_aten = lowering.fallback_handler(op, add_to_fallback_set=False)
+
+    def moments(x, *args, **kwargs):
+        is_empty = _is_ours(x) and any(size == 0 for size in x.get_size())
+        return (of_aten if is_empty else lowered)(x, *args, **kwargs)
+
+    return moments
+
+
 def install() -> None:
     """Puts ours before torch's."""
+    op = aten.var_mean.correction
+    lowerings[op] = _of_elements(lowerings[op], op)
     for op, in_place in (
         (aten.index_put.default, False),
         (aten.index_put_.default, True),

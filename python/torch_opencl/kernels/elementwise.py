@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .. import _C
 from . import parameters as p
+from . import traced
 
 _ops = torch.ops.torch_opencl
 
@@ -57,11 +59,17 @@ class ElementwiseKernel:
         self.operation = p.check_text(operation, f"{name}: operation")
         self.preamble = p.check_text(preamble, f"{name}: preamble")
         self._kernels: dict[tuple[torch.dtype, ...], int] = {}
+        # How kernels are told apart in compiled graphs, also of other processes.
+        self._texts = [in_params, out_params, operation, name, preamble]
+        declared = [
+            [each.kind if each.is_placeholder else p.DTYPES[each.kind] for each in side]
+            for side in (self.inputs, self.outputs)
+        ]
+        self._calls = _C._ElementwiseCalls(*declared)
 
     def __repr__(self) -> str:
         return f"<torch_opencl.ElementwiseKernel {self.name!r}>"
 
-    @torch.no_grad()
     def __call__(self, *args) -> Tensor | tuple[Tensor, ...]:
         """Runs on the tensors' device.
 
@@ -77,6 +85,13 @@ class ElementwiseKernel:
             RuntimeError: shapes do not broadcast, devices differ, or the
                 operation does not compile.
         """
+        if torch.compiler.is_dynamo_compiling():
+            return traced.call(self, args)
+        result = self._calls(args)
+        return self._checked(args) if result is None else result
+
+    @torch.no_grad()
+    def _checked(self, args: tuple) -> Tensor | tuple[Tensor, ...]:
         inputs, outputs = p.split_arguments(self.name, args, self.inputs, self.outputs)
         device = p.device_of(self.name, args)
         every = (*self.inputs, *self.outputs)
@@ -94,6 +109,7 @@ class ElementwiseKernel:
         kernel = self._kernels.get(dtypes)
         if kernel is None:
             kernel = self._kernels[dtypes] = self._define(dtypes, placeholders)
+            self._calls.add(list(dtypes), kernel)
         _ops._elementwise(kernel, outputs, inputs)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 

@@ -57,6 +57,36 @@ def _plain(type_name: str) -> str:
     return " ".join(words)
 
 
+def _parameters(arguments: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Kind, type and name of what a caller passes. TENSOR(float, x), which is
+    float *x_memory and ulong x_offset, is one of kind ``tensor``."""
+    names = {name for _, _, name in arguments}
+    pairs = {
+        name
+        for name in names
+        if name.endswith("_memory")
+        and f"{name.removesuffix('_memory')}_offset" in names
+    }
+    offsets = {f"{name.removesuffix('_memory')}_offset" for name in pairs}
+    return [
+        ("tensor" if name in pairs else kind, type_name, name)
+        for kind, type_name, name in arguments
+        if name not in offsets
+    ]
+
+
+def _described(
+    parameter: tuple[str, str, str],
+) -> tuple[str, str, int, list[torch.dtype]]:
+    """What the native launch has to know (cpp/bindings/raw_kernels.cpp)."""
+    kind, type_name, _ = parameter
+    match = _VECTOR.match(_plain(type_name))
+    element = match[1] if match else ""
+    letter = {"buffer": "p", "tensor": "t", "local": "l", "value": "v"}[kind]
+    width = int(match[2] or 1) if match else 1
+    return letter, _FORMATS.get(element, ""), width, list(_ELEMENTS.get(element, ()))
+
+
 class RawKernel:
     """A kernel written in OpenCL C.
 
@@ -94,6 +124,7 @@ class RawKernel:
             )
         self.options = p.texts(options, f"{name}: options")
         self._kernels: dict[int, _C._RawKernel] = {}
+        self._latest: _C._RawKernel | None = None
 
     def __repr__(self) -> str:
         return f"<torch_opencl.RawKernel {self.name!r}>"
@@ -110,9 +141,11 @@ class RawKernel:
     def _kernel(self, device: int):
         if device not in self._kernels:
             source = f'{_C._types_source()}\n#line 1 "{self.name}.cl"\n{self.code}\n'
-            self._kernels[device] = _C._raw_kernel(
+            kernel = _C._raw_kernel(
                 device, f"{self.name}.cl", source, self.name, " ".join(self.options)
             )
+            kernel.describe(list(map(_described, _parameters(kernel.arguments))))
+            self._kernels[device] = kernel
         return self._kernels[device]
 
     def __call__(
@@ -137,6 +170,9 @@ class RawKernel:
             ValueError: the work-groups are not those of the kernel or device.
             RuntimeError: devices differ, or the kernel does not compile.
         """
+        latest = self._latest
+        if latest is not None and latest.launch(grid, block, args):
+            return
         if not isinstance(args, Sequence) or isinstance(args, str | bytes):
             raise TypeError(
                 f"{self.name}: args must be a sequence such as (x, y), not "
@@ -145,16 +181,7 @@ class RawKernel:
         device = self._device(args)
         kernel = self._kernel(device)
         sizes = self._sizes(grid, block, device)
-        names = {name for _, _, name in kernel.arguments}
-        # TENSOR(float, x) is float *x_memory and ulong x_offset.
-        pairs = {
-            name
-            for name in names
-            if name.endswith("_memory")
-            and f"{name.removesuffix('_memory')}_offset" in names
-        }
-        offsets = {f"{name.removesuffix('_memory')}_offset" for name in pairs}
-        parameters = [each for each in kernel.arguments if each[2] not in offsets]
+        parameters = _parameters(kernel.arguments)
         if len(args) != len(parameters):
             named = ", ".join(f"{type_} {name}" for _, type_, name in parameters)
             raise TypeError(
@@ -167,10 +194,11 @@ class RawKernel:
                 zip(args, parameters, strict=True)
             )
         ]
-        for index, (_, _, name) in enumerate(parameters):
-            if name in pairs:
+        for index, (kind, _, _) in enumerate(parameters):
+            if kind == "tensor":
                 values[index] = (values[index],)
-        _C._launch_raw(device, kernel, *sizes, values)
+        _C._launch_raw(kernel, *sizes, values)
+        self._latest = kernel
 
     def _device(self, args: Sequence) -> int:
         devices = {value.device for value in args if isinstance(value, torch.Tensor)}
@@ -229,7 +257,7 @@ class RawKernel:
     ):
         place = f"{self.name}: argument {index} ('{type_name} {name}')"
         plain = _plain(type_name)
-        if kind == "buffer":
+        if kind in ("buffer", "tensor"):
             if not isinstance(value, torch.Tensor):
                 raise TypeError(f"{place} must be a tensor, not {type(value).__name__}")
             p.check_strided(place, value)

@@ -1,0 +1,10 @@
+// torch_opencl.RawKernel.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace torch_opencl {
+
+void bind_raw_kernels(pybind11::module_& m);
+
+}  // namespace torch_opencl
