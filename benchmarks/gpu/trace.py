@@ -40,6 +40,7 @@ def trace(network: str, mode: str, recorder: Path, to: Path) -> dict[str, Any]:
         env=tools.environment(**environment),
         capture_output=True,
         text=True,
+        timeout=900,
     )
     if process.returncode != 0:
         raise RuntimeError(
@@ -126,7 +127,7 @@ class Recording:
             }
         elif self.is_on and "flush" not in record:
             if "launch" in record:
-                self._blocks.update(self._snapshot(0))
+                self._blocks.update(self._snapshot(0, False))
                 record["arguments"] = self._arguments(record["arguments"])
             self.launches.append(record)
 

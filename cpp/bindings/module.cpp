@@ -160,7 +160,12 @@ py::dict host_memory_stats() {
   return result;
 }
 
-py::list memory_snapshot(int device_index) {
+// `flush`: the pending launch gives back what it holds first. A driver that asks
+// while it is called must not: the queue's lock is taken.
+py::list memory_snapshot(int device_index, bool flush) {
+  if (flush) {
+    runtime::flush_pending(device_index);
+  }
   py::list result;
   for (const auto& segment : runtime::allocator(device_index).snapshot()) {
     py::list blocks;

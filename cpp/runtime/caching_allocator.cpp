@@ -157,7 +157,6 @@ void CachingAllocator::reset_accumulated_statistics() {
 }
 
 std::vector<SegmentSnapshot> CachingAllocator::snapshot() const {
-  flush_pending(impl_->device.index());
   const std::lock_guard lock(impl_->mutex);
   return impl_->pool.snapshot();
 }

@@ -201,7 +201,7 @@ def memory_snapshot() -> list[dict[str, Any]]:
         segment
         for index in range(_C._device_count())
         if _C._has_context(index)
-        for segment in _C._memory_snapshot(index)
+        for segment in _C._memory_snapshot(index, True)
     ]
 
 
