@@ -1,6 +1,6 @@
 // lstm, gru, rnn_tanh and rnn_relu of whole sequences, where the steps of a
 // layer are few launches or one. What is not of that kind goes ATen's way, step
-// by step: other dtypes, GPUs, projections, packed sequences, forward
+// by step: other dtypes, projections, packed sequences, forward
 // gradients, functorch, autocast and whatever traces.
 #include "../../cpp/aten/launch.h"
 #include "recurrence.h"
@@ -240,8 +240,7 @@ bool supports(const Layers& layers,
   const int64_t units = states[0].size(-1);
   const int64_t gates = gates_of(layers.kind) * units;
   const std::array<int64_t, 3> expected{total, batch, units};
-  if (!aten::device_of(input).is_cpu() ||
-      states.size() != (layers.kind == Recurrence::kLstm ? 2 : 1) ||
+  if (states.size() != (layers.kind == Recurrence::kLstm ? 2 : 1) ||
       !std::all_of(states.begin(),
                    states.end(),
                    [&](const Tensor& state) {

@@ -82,28 +82,16 @@ int32_t number(int64_t value) {
   return static_cast<int32_t>(value);
 }
 
-}  // namespace
-
-RecurrenceResults recurrence(const RecurrenceInputs& inputs,
-                             const RecurrenceOptions& options,
-                             bool keeps) {
-  const bool is_lstm = options.kind == Recurrence::kLstm;
+void walk(const RecurrenceInputs& inputs,
+          const RecurrenceOptions& options,
+          bool keeps,
+          const RecurrenceResults& results) {
   const Tensor& gates = inputs.gates;
+  const Tensor& out = results.out;
   const int64_t time = options.time;
   const int64_t steps = gates.size(time);
   const int64_t batch = gates.size(1 - time);
   const int64_t units = inputs.hx.size(1);
-  const Tensor out =
-      at::empty({gates.size(0), gates.size(1), units}, gates.options());
-  RecurrenceResults results{
-      out, at::empty({batch, units}, gates.options()), {}, {}, {}};
-  if (is_lstm) {
-    results.cells =
-        at::empty({keeps ? steps : 1, batch, units}, gates.options());
-  }
-  if (keeps && gates_of(options.kind) > 1) {
-    results.kept = at::empty({steps, batch, 4 * units}, gates.options());
-  }
   const Tensor& weight = inputs.weight;
   const int64_t count = gates_of(options.kind);
   const Tensor panels = pack_kept(weight,
@@ -124,7 +112,7 @@ RecurrenceResults recurrence(const RecurrenceInputs& inputs,
            {{"DTYPE", dtype_of(gates)},
             {"LANES", kLanes},
             {"ROWS", share.rows_at_once},
-            {"IS_LSTM", is_lstm},
+            {"IS_LSTM", options.kind == Recurrence::kLstm},
             {"IS_GRU", options.kind == Recurrence::kGru},
             {"IS_RELU", options.kind == Recurrence::kRelu},
             {"HAS_BIAS", inputs.bias.defined()},
@@ -153,34 +141,21 @@ RecurrenceResults recurrence(const RecurrenceInputs& inputs,
            stride(out.stride(1 - time)),
            stride(keeps ? batch * units : 0));
   }
-  if (is_lstm) {
-    const Tensor last =
-        results.cells.select(0, !keeps || options.is_reverse ? 0 : steps - 1);
-    results.cy = keeps ? last.clone() : last;
-  }
-  return results;
 }
 
-RecurrenceGradients recurrence_backward(const RecurrenceInputs& inputs,
-                                        const RecurrenceOptions& options,
-                                        const RecurrenceResults& results,
-                                        const Tensor& grad_out,
-                                        const Tensor& grad_hy,
-                                        const Tensor& grad_cy) {
-  const bool is_gru = options.kind == Recurrence::kGru;
+void walk_back(const RecurrenceInputs& inputs,
+               const RecurrenceOptions& options,
+               const RecurrenceResults& results,
+               const Tensor& grad_out,
+               const Tensor& grad_hy,
+               const Tensor& grad_cy,
+               const RecurrenceGradients& grads) {
   const Tensor& out = results.out;
   const int64_t time = options.time;
   const int64_t steps = out.size(time);
   const int64_t batch = out.size(1 - time);
   const int64_t units = out.size(2);
   const int64_t count = gates_of(options.kind);
-  RecurrenceGradients grads;
-  grads.gates =
-      at::empty({out.size(0), out.size(1), count * units}, out.options());
-  grads.hidden = is_gru ? at::empty_like(grads.gates) : grads.gates;
-  if (count > 1) {
-    grads.carry = at::empty({batch, units}, out.options());
-  }
   const Tensor& weight = inputs.weight;
   const Tensor panels = pack_kept(weight,
                                   0,
@@ -202,7 +177,7 @@ RecurrenceGradients recurrence_backward(const RecurrenceInputs& inputs,
             {"LANES", kLanes},
             {"ROWS", share.rows_at_once},
             {"IS_LSTM", options.kind == Recurrence::kLstm},
-            {"IS_GRU", is_gru},
+            {"IS_GRU", options.kind == Recurrence::kGru},
             {"IS_RELU", options.kind == Recurrence::kRelu},
             {"IS_BACKWARD", 1}},
            share.range,
@@ -233,6 +208,67 @@ RecurrenceGradients recurrence_backward(const RecurrenceInputs& inputs,
            number(grad_out.defined()),
            number(grad_hy.defined()),
            number(grad_cy.defined()));
+  }
+}
+
+}  // namespace
+
+RecurrenceResults recurrence(const RecurrenceInputs& inputs,
+                             const RecurrenceOptions& options,
+                             bool keeps) {
+  const bool is_lstm = options.kind == Recurrence::kLstm;
+  const Tensor& gates = inputs.gates;
+  const int64_t time = options.time;
+  const int64_t steps = gates.size(time);
+  const int64_t batch = gates.size(1 - time);
+  const int64_t units = inputs.hx.size(1);
+  const Tensor out =
+      at::empty({gates.size(0), gates.size(1), units}, gates.options());
+  RecurrenceResults results{
+      out, at::empty({batch, units}, gates.options()), {}, {}, {}};
+  if (is_lstm) {
+    results.cells =
+        at::empty({keeps ? steps : 1, batch, units}, gates.options());
+  }
+  if (keeps && gates_of(options.kind) > 1) {
+    results.kept = at::empty({steps, batch, 4 * units}, gates.options());
+  }
+  if (aten::device_of(gates).is_cpu()) {
+    walk(inputs, options, keeps, results);
+  } else {
+    walk_in_groups(inputs, options, keeps, results);
+  }
+  if (is_lstm) {
+    const Tensor last =
+        results.cells.select(0, !keeps || options.is_reverse ? 0 : steps - 1);
+    results.cy = keeps ? last.clone() : last;
+  }
+  return results;
+}
+
+RecurrenceGradients recurrence_backward(const RecurrenceInputs& inputs,
+                                        const RecurrenceOptions& options,
+                                        const RecurrenceResults& results,
+                                        const Tensor& grad_out,
+                                        const Tensor& grad_hy,
+                                        const Tensor& grad_cy) {
+  const bool is_gru = options.kind == Recurrence::kGru;
+  const Tensor& out = results.out;
+  const int64_t batch = out.size(1 - options.time);
+  const int64_t units = out.size(2);
+  const int64_t count = gates_of(options.kind);
+  RecurrenceGradients grads;
+  grads.gates =
+      at::empty({out.size(0), out.size(1), count * units}, out.options());
+  grads.hidden = is_gru ? at::empty_like(grads.gates) : grads.gates;
+  if (count > 1) {
+    grads.carry = at::empty({batch, units}, out.options());
+  }
+  if (aten::device_of(out).is_cpu()) {
+    walk_back(inputs, options, results, grad_out, grad_hy, grad_cy, grads);
+  } else {
+    walk_back_in_groups(
+        inputs, options, results, grad_out, grad_hy, grad_cy, grads);
   }
   return grads;
 }

@@ -1,5 +1,4 @@
-// The recurrence of one layer in one direction, of float32 on cpu-class
-// devices.
+// The recurrence of one layer in one direction, of float32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,5 +55,18 @@ RecurrenceGradients recurrence_backward(const RecurrenceInputs& inputs,
                                         const at::Tensor& grad_out,
                                         const at::Tensor& grad_hy,
                                         const at::Tensor& grad_cy);
+
+// Their launches on GPUs, into results that are allocated.
+void walk_in_groups(const RecurrenceInputs& inputs,
+                    const RecurrenceOptions& options,
+                    bool keeps,
+                    const RecurrenceResults& results);
+void walk_back_in_groups(const RecurrenceInputs& inputs,
+                         const RecurrenceOptions& options,
+                         const RecurrenceResults& results,
+                         const at::Tensor& grad_out,
+                         const at::Tensor& grad_hy,
+                         const at::Tensor& grad_cy,
+                         const RecurrenceGradients& grads);
 
 }  // namespace torch_opencl::ops
