@@ -64,6 +64,11 @@ struct Sizes {
   bool empty() const { return batch == 0 || channels == 0 || pixels == 0; }
 };
 
+bool is_by_groups(const Tensor& input, const NormRows& rows) {
+  return !aten::device_of(input).is_cpu() && fits_int32(rows.size) &&
+         (rows.rows >= kRowsOfGroups || rows.size <= kShortRow);
+}
+
 Tensor in_compute_type(const Tensor& tensor, const Tensor& input) {
   return tensor.to(compute_type(input.scalar_type()));
 }
@@ -121,9 +126,7 @@ Outputs native_group_norm(const Tensor& self,
   }
   const NormRows rows{
       batch * groups, sizes.group_channels() * pixels, type, pixels, groups};
-  if (!aten::device_of(input).is_cpu() && all_of_type(type, {weight, bias}) &&
-      fits_int32(rows.size) &&
-      (rows.rows >= kRowsOfGroups || rows.size <= kShortRow)) {
+  if (is_by_groups(input, rows) && all_of_type(type, {weight, bias})) {
     const Tensor mean = at::empty({batch, groups}, options);
     const Tensor inverse_deviation = at::empty({batch, groups}, options);
     norm_by_groups(
@@ -227,6 +230,28 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
   const Tensor inverse = in_compute_type(inverse_deviation, input)
                              .reshape({batch, groups})
                              .contiguous();  // copy: a number a group
+  const NormRows rows{batch * groups,
+                      sizes.group_channels() * pixels,
+                      param_type(weight, input),
+                      pixels,
+                      groups};
+  if (is_by_groups(input, rows)) {
+    const auto wanted = [&](bool is_wanted) {
+      return is_wanted ? at::empty({channels}, params) : Tensor();
+    };
+    const Tensor grad_weight = wanted(output_mask[1]);
+    const Tensor grad_bias = wanted(output_mask[2]);
+    group_norm_gradients_by_groups(rows,
+                                   grad_output,
+                                   input,
+                                   mean,
+                                   inverse,
+                                   weight,
+                                   grad_input,
+                                   grad_weight,
+                                   grad_bias);
+    return {grad_input, grad_weight, grad_bias};
+  }
   const Tensor sums = at::empty({batch * channels}, mean.options());
   const Gradients gradients{grad_input, sums, at::empty_like(sums)};
   const BatchNormProblem problem({sizes.by_group(input),

@@ -230,4 +230,74 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_para
     if (grad_bias_memory) STORE_PARAM(POINTER(grad_bias), column, bias_sum);
   }
 }
+#else
+// The gradients of group normalisation: a work-group takes a row, `span` items a
+// channel of it. Sums over the channel's pixels, of grad_output and of grad_output
+// times the normalised input, lie as [image][channel]; layer_norm_parameters adds
+// them up over the images.
+#define FOR_CHANNELS                                                          \
+  for (int first = 0; first < group_channels; first += group_rows)
+#define FIND_CHANNEL                                                          \
+  const int c = first + r;                                                    \
+  const int end = c < group_channels ? pixels : 0;                            \
+  const size_t start = ((size_t)row * group_channels + c) * pixels;           \
+  const compute_t scale =                                                     \
+      weight_memory && end > 0                                                \
+          ? LOAD_PARAM(POINTER(weight), (int)(row % groups) * group_channels + c) \
+          : 1;
+
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
+void group_norm_by_groups_backward(
+    const int group_channels, const int span, CHANNELS TENSOR(storage_t, grad_input),
+    TENSOR(compute_t, sums), TENSOR(compute_t, products),
+    CONST_TENSOR(storage_t, grad_output), CONST_TENSOR(storage_t, self),
+    CONST_TENSOR(compute_t, means), CONST_TENSOR(compute_t, inverse_deviations),
+    CONST_TENSOR(param_t, weight)) {
+  local compute_t shared[WG_SIZE];
+  GROUP_ROWS(span, 1)
+  const long row = get_group_id(0);
+  const compute_t mean = POINTER(means)[row];
+  const compute_t inverse = POINTER(inverse_deviations)[row];
+  compute_t shift = 0, slope = 0;
+  FOR_CHANNELS {
+    FIND_CHANNEL
+    compute_t sum = 0, product = 0;
+#pragma unroll 4
+    for (int i = along; i < end; i += span) {
+      const compute_t grad = LOAD(POINTER(grad_output), start + i);
+      sum += grad;
+      product += grad * (LOAD(POINTER(self), start + i) - mean);
+    }
+    ROW_SUM(sum, shared, span)
+    ROW_SUM(product, shared, span)
+    product *= inverse;
+    if (along == 0 && end > 0) {
+      POINTER(sums)[row * group_channels + c] = sum;
+      POINTER(products)[row * group_channels + c] = product;
+    }
+    shift += scale * sum;
+    slope += scale * product;
+  }
+  // All items of a channel have its sums: those of one are added up.
+  shift = along == 0 ? shift : 0;
+  slope = along == 0 ? slope : 0;
+  {
+    const int along = item;
+    const int pitch = 1;
+    ROW_SUM(shift, shared, WG_SIZE)
+    ROW_SUM(slope, shared, WG_SIZE)
+  }
+  shift /= (compute_t)group_channels * pixels;
+  slope = slope / ((compute_t)group_channels * pixels) * inverse;
+  if (!grad_input_memory) return;
+  FOR_CHANNELS {
+    FIND_CHANNEL
+#pragma unroll 4
+    for (int i = along; i < end; i += span) {
+      const compute_t grad = LOAD(POINTER(grad_output), start + i) * scale;
+      const compute_t d = LOAD(POINTER(self), start + i) - mean;
+      STORE(POINTER(grad_input), start + i, (grad - shift - d * slope) * inverse);
+    }
+  }
+}
 #endif

@@ -6,8 +6,11 @@
 #include "params.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 namespace torch_opencl::ops {
 namespace {
@@ -20,6 +23,8 @@ constexpr int64_t kColumnsGroup = 256;
 constexpr int64_t kGroups = 1024;  // that keep any GPU busy
 constexpr int64_t kMostChunks = 256;
 constexpr int64_t kLeastChunk = 64;  // rows
+constexpr int64_t kRowGroup = 256;
+constexpr int64_t kLeastSpan = 32;  // neighbours that read neighbours
 
 template <class... Arguments>
 void launch_rows(const NormRows& rows,
@@ -60,6 +65,26 @@ void launch_columns(const NormRows& rows,
                kColumnsGroup,
                1),
          arguments...);
+}
+
+// Adds up chunks' sums, which lie as [chunk][column].
+void add_up(const NormRows& rows,
+            const Tensor& input,
+            int64_t chunks,
+            const Tensor& grad_weight,
+            const Tensor& grad_bias,
+            const Tensor& weight_sums,
+            const Tensor& bias_sums) {
+  launch_columns(rows,
+                 input,
+                 "layer_norm_parameters",
+                 1,
+                 static_cast<int32_t>(rows.size),
+                 static_cast<int32_t>(chunks),
+                 arg(grad_weight),
+                 arg(grad_bias),
+                 arg_in(weight_sums),
+                 arg_in(bias_sums));
 }
 
 }  // namespace
@@ -144,16 +169,59 @@ void layer_norm_gradients_by_groups(const NormRows& rows,
                  arg_in(input),
                  arg_in(mean),
                  arg_in(inverse_deviation));
-  launch_columns(rows,
-                 input,
-                 "layer_norm_parameters",
-                 1,
-                 size,
-                 static_cast<int32_t>(chunks),
-                 arg(grad_weight),
-                 arg(grad_bias),
-                 arg_in(weight_sums),
-                 arg_in(bias_sums));
+  add_up(rows, input, chunks, grad_weight, grad_bias, weight_sums, bias_sums);
+}
+
+void group_norm_gradients_by_groups(const NormRows& rows,
+                                    const Tensor& grad_output,
+                                    const Tensor& input,
+                                    const Tensor& mean,
+                                    const Tensor& inverse_deviation,
+                                    const Tensor& weight,
+                                    const Tensor& grad_input,
+                                    const Tensor& grad_weight,
+                                    const Tensor& grad_bias) {
+  const int64_t channels = rows.size / rows.pixels;  // of a row
+  const int64_t images = rows.rows / rows.groups;
+  const auto options = input.options().dtype(compute_type(input.scalar_type()));
+  const Tensor sums = at::empty({images, rows.groups * channels}, options);
+  const Tensor products = at::empty_like(sums);
+  const auto power_from = [](int64_t value) {
+    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
+  };
+  // All channels at once, but not more items a channel than pixels.
+  const int64_t span =
+      std::min(std::max<int64_t>(kRowGroup / power_from(channels), kLeastSpan),
+               std::min(power_from(rows.pixels), kRowGroup));
+  launch(input,
+         sources::layer_norm_groups,
+         "group_norm_by_groups_backward",
+         {{"DTYPE", dtype_of(input)},
+          {"PARAM_DTYPE", dtype_of(rows.param_type)},
+          {"BY_CHANNEL", true},
+          {"WG_SIZE", kRowGroup}},
+         range(rows.rows * kRowGroup, kRowGroup),
+         static_cast<int32_t>(channels),
+         static_cast<int32_t>(span),
+         static_cast<int32_t>(rows.pixels),
+         static_cast<int32_t>(rows.groups),
+         arg(grad_input),
+         arg(sums),
+         arg(products),
+         arg_in(grad_output),
+         arg_in(input),
+         arg_in(mean),
+         arg_in(inverse_deviation),
+         arg_in(weight));
+  if (grad_weight.defined() || grad_bias.defined()) {
+    add_up({images, rows.groups * channels, rows.param_type},
+           input,
+           images,
+           grad_weight,
+           grad_bias,
+           products,
+           sums);
+  }
 }
 
 }  // namespace torch_opencl::ops

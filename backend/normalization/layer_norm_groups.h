@@ -37,4 +37,15 @@ void layer_norm_gradients_by_groups(const NormRows& rows,
                                     const at::Tensor& grad_weight,
                                     const at::Tensor& grad_bias);
 
+// Of group normalisation. Writes what is defined.
+void group_norm_gradients_by_groups(const NormRows& rows,
+                                    const at::Tensor& grad_output,
+                                    const at::Tensor& input,
+                                    const at::Tensor& mean,
+                                    const at::Tensor& inverse_deviation,
+                                    const at::Tensor& weight,
+                                    const at::Tensor& grad_input,
+                                    const at::Tensor& grad_weight,
+                                    const at::Tensor& grad_bias);
+
 }  // namespace torch_opencl::ops

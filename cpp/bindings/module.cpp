@@ -160,8 +160,8 @@ py::dict host_memory_stats() {
   return result;
 }
 
-// `flush`: the pending launch gives back what it holds first. A driver that asks
-// while it is called must not: the queue's lock is taken.
+// `flush`: the pending launch gives back what it holds first. A driver that
+// asks while it is called must not: the queue's lock is taken.
 py::list memory_snapshot(int device_index, bool flush) {
   if (flush) {
     runtime::flush_pending(device_index);
