@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -64,13 +65,22 @@ class Compilers:
         programs: Iterable[Program],
         names: Iterable[str],
         progress: Callable[[str], None] = lambda text: None,
+        jobs: int = 1,
     ) -> list[Compiled]:
-        result = []
-        for number, program in enumerate(programs):
+        """Every program for every target; a program's are made one by one."""
+
+        def compile_one(numbered: tuple[int, Program]) -> list[Compiled]:
+            number, program = numbered
+            result = []
             for target in names:
                 progress(f"{number} {program.name} {target}")
                 result.append(self._once(program, target))
-        return result
+            return result
+
+        names = list(names)
+        with ThreadPoolExecutor(jobs) as pool:
+            found = list(pool.map(compile_one, enumerate(programs)))
+        return [compiled for each in found for compiled in each]
 
     def _once(self, program: Program, target: str) -> Compiled:
         kept = self.folder / f"{program.key}.{target}.{self._stamp}.json"

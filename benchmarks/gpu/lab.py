@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from . import tools
@@ -49,17 +50,18 @@ def say(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
 
-def traces_of(networks: list[str], again: bool) -> list[dict[str, Any]]:
+def traces_of(
+    networks: list[str], again: bool, modes: Sequence[str] = ("infer", "train")
+) -> list[dict[str, Any]]:
     """A trace a network and mode, kept under build/gpu/traces."""
     from . import trace
-    from .zoo import MODES
 
     recorder = tools.build_recorder()
     folder = tools.BUILD / "traces"
     folder.mkdir(parents=True, exist_ok=True)
     result = []
     for network in networks:
-        for mode in MODES:
+        for mode in modes:
             file = folder / f"{network}_{mode}.json"
             if again or not file.exists():
                 say(f"tracing {network} {mode}")

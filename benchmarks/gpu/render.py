@@ -6,6 +6,8 @@ import html as escape
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from . import floors
+
 BEGIN, END = "<!-- tables: make gpu-lab writes these -->", "<!-- end of tables -->"
 SHOWN_CARDS = ("RX 6600 XT", "RX 7900 XTX", "Arc A770", "RTX 3060", "H100")
 
@@ -139,10 +141,21 @@ def _measured(record: dict[str, Any]) -> Table:
     return f"Measured on {found['device']}", heads, rows
 
 
+def _floors(record: dict[str, Any]) -> Table:
+    rows = [
+        [floor.what, floor.floor, floor.found, floor.verdict]
+        for floor in floors.floors(record)
+    ]
+    held = sum(row[3] == "holds" for row in rows)
+    heads = ["what", "floor", "found", ""]
+    return f"Floors: {held} of {len(rows)} hold", heads, rows
+
+
 def tables(record: dict[str, Any]) -> list[Table]:
     """Those that have rows."""
     made: Iterable[Callable[[dict[str, Any]], Table]] = (
         _measured,
+        _floors,
         _summary,
         lambda r: _loops(r, "kernels", "Hottest loops of dense kernels"),
         lambda r: _loops(r, "peer", "CLBlast's, by default parameters"),

@@ -10,7 +10,18 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from gpu import gate, isa, model, peer, published, render, sectors, targets, work
+from gpu import (
+    floors,
+    gate,
+    isa,
+    model,
+    peer,
+    published,
+    render,
+    sectors,
+    targets,
+    work,
+)
 from gpu.cards import CARDS
 from gpu.compile import Compiled, Program
 from gpu.targets import Argument, Kernel
@@ -396,6 +407,40 @@ def test_gate_lets_private_memory_only_shrink() -> None:
     assert "no such type" in fault
 
 
+def test_gate_s_baseline_keeps_reasons() -> None:
+    known = {"dg2": {"a:a": {"bytes": 64, "reason": "indexed"}, "b:b": {"bytes": 8}}}
+    made = gate.updated(known, {"dg2": {"a:a": 32, "c:c": 4}})
+    assert made["dg2"]["a:a"] == {"bytes": 32, "reason": "indexed"}
+    assert set(made["dg2"]) == {"a:a", "c:c"}
+    assert gate.bytes_of(made) == {"dg2": {"a:a": 32, "c:c": 4}}
+
+
+def test_gate_compiles_one_product_of_a_tile() -> None:
+    def product(rows: int, loads: str) -> Program:
+        options = f"-DTILE_ROWS={rows} -DLEFT_LOADS={loads}"
+        return Program('#line 1 "product_gpu.cl"', options)
+
+    plain = [Program("kernel a", ""), Program("kernel b", "")]
+    given = [product(64, "1"), product(64, "2"), product(128, "1"), *plain]
+    assert gate.slice_of(given) == [given[0], given[2], *plain]
+
+
+def test_floors_hold_only_where_something_was_found() -> None:
+    loop = {"fma": 64, "fma_per_issue": 0.95}
+    kernel = {"kernel": "product_gpu:product_gpu", "target": "gfx1030", "loop": loop}
+    step = {"network": "lstm", "mode": "train", "launches": 61}
+    step |= {"products": {"few groups": 0}, "milliseconds": {}}
+    record = {"kernels": [kernel], "summary": [], "steps": [step]}
+    found = {floor.what: floor for floor in floors.floors(record)}
+    product = found["main product, FMA per issue, gfx1030"]
+    assert (product.verdict, product.found) == ("holds", "0.95 (CLBlast 0.00)")
+    assert found["main product, FMA per issue, gfx1100"].verdict == "not judged"
+    assert found["launches of a training step, lstm"].verdict == "missed"
+    assert found["launches of a training step, bert"].verdict == "not judged"
+    peer = [{**kernel, "loop": {"fma": 8, "fma_per_issue": 0.96}}]
+    assert floors.floors({**record, "peer": peer})[0].verdict == "missed"
+
+
 def test_report_replaces_the_page_s_tables() -> None:
     record = {
         "tools": {"clang": "22"},
@@ -415,9 +460,9 @@ def test_report_replaces_the_page_s_tables() -> None:
             ],
         },
     }
-    page = f"before\n{render.BEGIN}\nold\n{render.END}\nafter\n"
+    page = f"before\n{render.BEGIN}\nstale\n{render.END}\nafter\n"
     text = render.into_page(page, record)
-    assert "old" not in text and "mean error 21%" in text
+    assert "stale" not in text and "mean error 21%" in text
     assert "| RX | vgg16 | 1.0 | 1.5 | +50% |" in text
     assert text.startswith("before\n") and text.endswith("\nafter\n")
     assert render.into_page(text, record) == text
