@@ -151,7 +151,7 @@ void depthwise_3x3_spread(DEPTHWISE_3X3_PARAMETERS) {
                   base + factors[0] * here + factors[2] * right +                         \
                       factors[6] * below + factors[8] * below_right)                      \
   }
-// Vectors of elements in turns.
+// Interleaved vectors.
 #define STORE_TURNS(p, even_lanes, odd_lanes)                 \
   {                                                           \
     const lanes_t e = even_lanes;                             \

@@ -137,7 +137,7 @@ void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_s
           const global compute_t *a = left_at;
           const global compute_t *b = right_at;
           for (int l = 0; l < count; ++l) {
-            // Few processors ask for panels early enough by themselves.
+            // Few processors prefetch panels early enough by themselves.
 #ifndef LEFT_IN_PLACE
             if (part == 0) PREFETCH(a + PREFETCH_DEPTH * ROWS);
 #endif

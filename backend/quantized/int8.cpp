@@ -24,7 +24,7 @@ void multiply_few(const Tensor& self,
   const int64_t few = self.size(0);
   const int64_t lines = out.size(1);
   // As many sums as registers hold.
-  const bool is_wide = device.info().has_wide_registers;
+  const bool is_wide = device.info().has_avx512_registers;
   const int64_t rows = !is_wide   ? std::max<int64_t>(6 / few, 1)
                        : few <= 2 ? 8
                                   : 4;

@@ -22,7 +22,7 @@ struct Tile {
 };
 constexpr Tile kTile{64, 256};
 // Lines that lie a multiple of this apart share few places of the nearest
-// cache: from memory, half as many at a time leave fetched ones there until
+// cache: from memory, half as many at a time leave prefetched ones there until
 // they are used.
 constexpr int64_t kCrowdedBytes = 1024;
 constexpr Tile kCrowdedTile{32, 1024};

@@ -164,7 +164,7 @@ void cumulative_sum_rows(PARAMETERS, const ulong per_item) {
 #define ROWS 4
 
 // Row r + j of a run of columns, at vector v of it. What a cache's own prefetching
-// does not follow from row to row is asked for ROWS ahead.
+// does not follow from row to row is prefetched ROWS ahead.
 #define ADD_ROW(j)                                           \
   {                                                          \
     const size_t at = start + (r + (j)) * inner + v * LANES; \

@@ -1,5 +1,6 @@
 #include "scan_groups.h"
 
+#include "../common/integers.h"
 #include "kernel_sources.h"
 
 #include <ATen/ops/empty.h>
@@ -20,10 +21,6 @@ constexpr int64_t kLeastTiles = 4;    // of a chunk
 constexpr int64_t kGroups = 1024;     // that keep any GPU busy
 constexpr int64_t kStateLongs = 3;    // state_t at most
 
-int64_t divide_up(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
-}
-
 int64_t power_from(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }
@@ -34,18 +31,18 @@ struct Plan {
     const int64_t across = lines.inner == 1 ? 1 : lines.inner;
     const int64_t most = kGroup / std::min(power_from(across), kMostAcross);
     const int64_t wanted =
-        power_from(divide_up(std::min(lines.length, kGroup * items), items));
+        power_from(ceil_div(std::min(lines.length, kGroup * items), items));
     span = std::min(wanted, most);
     const int64_t rows = kGroup / span;
     groups = lines.inner == 1
-                 ? divide_up(lines.count, rows)
-                 : lines.count / lines.inner * divide_up(lines.inner, rows);
+                 ? ceil_div(lines.count, rows)
+                 : lines.count / lines.inner * ceil_div(lines.inner, rows);
     const int64_t width = span * items;
-    const int64_t tiles = divide_up(lines.length, width);
+    const int64_t tiles = ceil_div(lines.length, width);
     const int64_t wanted_chunks = std::clamp<int64_t>(
         std::min(kGroups / groups, tiles / kLeastTiles), 1, kMostChunks);
-    chunk = divide_up(tiles, wanted_chunks) * width;
-    chunks = divide_up(lines.length, chunk);
+    chunk = ceil_div(tiles, wanted_chunks) * width;
+    chunks = ceil_div(lines.length, chunk);
   }
 
   int64_t span;

@@ -2,11 +2,11 @@
 // (softmax_groups.cl is for GPUs).
 //
 // `contiguous`: rows are contiguous, a work-item makes one, 16 elements at a time, and
-//   asks for the next. Short ones keep their exponentials.
+//   prefetches the next. Short ones keep their exponentials.
 // `strided`: a work-item makes LANES neighbouring rows, one element of each at a
 //   time; any strides.
 // `short`: as `strided`, COLUMNS times as many rows of at most KEPT elements, which
-//   are read once, and asked for ahead: where they are a power of two apart, caches
+//   are read once, and prefetched: where they are a power of two apart, caches
 //   cannot hold them.
 //
 // The row's maximum is subtracted, found in a pass of its own, so a row of -inf

@@ -332,7 +332,7 @@ def test_depthwise_rows(device, size, stride, multiplier, dtype):
     check(function, [x, weight, torch.randn(len(weight))], device, dtype)
 
 
-# Larger than caches: fetched ahead, and whole lines written past them.
+# Larger than caches: prefetched, and whole lines stored non-temporally.
 @pytest.mark.parametrize("width", [100, 112])
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
 @pytest.mark.parametrize("stride", [1, 2])

@@ -68,7 +68,7 @@ def test_mm_layouts(device, rows, left, right):
     check(torch.mm, [a, b], device)
 
 
-# Read as they lie where they are as wide as tiles: the right one, the left one.
+# Read unpacked where they are as wide as tiles: the right one, the left one.
 @pytest.mark.parametrize("right", [contiguous, strided, offset, expanded])
 @pytest.mark.parametrize("left", [contiguous, strided, offset, expanded])
 @pytest.mark.parametrize(
