@@ -22,8 +22,6 @@ refused(torch.cuda.make_graphed_callables, None, ())
 refused(torch.cuda.utilization)
 refused(torch.cuda.nccl.all_reduce, [])
 refused(torch.cuda.jiterator._create_jit_fn, "")
-refused(torch.distributed.init_process_group, "nccl")
-refused(torch.distributed.init_process_group, backend="cpu:gloo,cuda:nccl")
 
 from torch.utils import cpp_extension  # noqa: E402
 

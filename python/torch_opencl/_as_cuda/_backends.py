@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import inspect
 import sys
 from typing import Any
 
 import torch
 from torch.backends import ContextProp
 
+from .. import distributed
 from ._counts import counts, unsupported, unsupported_class
 
 # Packages whose kernels are for NVIDIA GPUs. Libraries ask whether they are there,
@@ -18,10 +20,6 @@ CUDA_PACKAGES = ("apex", "bitsandbytes", "cupy", "flash_attn", "triton", "xforme
 _WHY_NOT_IMPORTED = (
     "{} has kernels for CUDA only, so torch_opencl.as_cuda() keeps it from being "
     "imported"
-)
-_NO_NCCL = (
-    'init_process_group("nccl"): NCCL needs NVIDIA GPUs; use '
-    'init_process_group("gloo"), or leave the backend out'
 )
 _NO_CUDA_SOURCE = (
     "CUDA source is not compiled for opencl; torch_opencl.RawKernel and "
@@ -45,21 +43,38 @@ def _patch_cudnn() -> None:
     )
 
 
+def _backend_for_opencl(backend: Any) -> str:
+    """NCCL's place, and gloo's for tensors on GPUs, is taken by the device's own."""
+    name = str(backend).lower()
+    if name in ("nccl", "gloo"):
+        return distributed.DEFAULT
+    pairs = [pair.partition(":") for pair in name.split(",")]
+    return ",".join(
+        "opencl:opencl_gloo" if device == "cuda" else f"{device}{colon}{inner}"
+        for device, colon, inner in pairs
+    )
+
+
 def _patch_distributed() -> None:
     if not torch.distributed.is_available():
         return
     from torch.distributed import distributed_c10d
 
-    original = distributed_c10d.init_process_group
+    for name in ("init_process_group", "new_group"):
+        original = getattr(distributed_c10d, name)
+        signature = inspect.signature(original)
 
-    @functools.wraps(original)
-    def init_process_group(backend: Any = None, *args, **kwargs):
-        if backend is not None and "nccl" in str(backend).lower():
-            raise RuntimeError(_NO_NCCL)
-        return original(backend, *args, **kwargs)
+        @functools.wraps(original)
+        def redirected(*args, _original=original, _signature=signature, **kwargs):
+            bound = _signature.bind(*args, **kwargs)
+            if bound.arguments.get("backend") is not None:
+                counts["torch.distributed backends"] += 1
+                backend = _backend_for_opencl(bound.arguments["backend"])
+                bound.arguments["backend"] = backend
+            return _original(*bound.args, **bound.kwargs)
 
-    distributed_c10d.init_process_group = init_process_group
-    torch.distributed.init_process_group = init_process_group
+        setattr(distributed_c10d, name, redirected)
+        setattr(torch.distributed, name, redirected)
 
 
 class _ExtensionFinder:
