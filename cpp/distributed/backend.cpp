@@ -51,6 +51,9 @@ WorkPointer StagedBackend::submit(c10d::OpType type,
                                               std::move(staging),
                                               std::move(launch));
   progress_.submit(work);
+  if (!c10d::isP2POp(type)) {
+    ++sequence_;
+  }
   const std::lock_guard lock(coalescing_mutex_);
   if (coalesced_.has_value()) {
     coalesced_->push_back(work);

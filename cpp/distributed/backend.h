@@ -6,6 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,12 +35,9 @@ class StagedBackend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override {
     inner_->setTimeout(timeout);
   }
-  void setSequenceNumberForGroup() override {
-    inner_->setSequenceNumberForGroup();
-  }
-  uint64_t getSequenceNumberForGroup() override {
-    return inner_->getSequenceNumberForGroup();
-  }
+  // Of calls: the inner backend's count depends on how far the threads are.
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void monitoredBarrier(const c10d::BarrierOptions& opts,
                         bool wait_all_ranks) override {
     inner_->monitoredBarrier(opts, wait_all_ranks);
@@ -113,6 +111,7 @@ class StagedBackend final : public c10d::Backend {
   const std::string name_;
   CopyStreams streams_;
   Progress progress_;
+  std::atomic<uint64_t> sequence_{0};
   std::mutex coalescing_mutex_;
   std::optional<std::vector<WorkPointer>> coalesced_;
 };

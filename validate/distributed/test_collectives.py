@@ -10,4 +10,5 @@ def test_two_processes(device):
 
 
 def test_four_processes(first_device):
-    jobs.run("job_collectives.py", 4, first_device)
+    """With torch's own checks that all of them call the same operations."""
+    jobs.run("job_collectives.py", 4, first_device, TORCH_DISTRIBUTED_DEBUG="DETAIL")
