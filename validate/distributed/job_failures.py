@@ -68,6 +68,22 @@ def unmatched_receives_do_not_keep_a_group() -> None:
 
 
 @check
+def a_group_ends_while_a_callback_runs() -> None:
+    """The callback needs the interpreter that waits for its thread."""
+    group = dist.new_group()
+    ran = []
+
+    def callback(future):
+        time.sleep(0.5)
+        ran.append(future.value()[0].sum().item())
+
+    work = dist.all_reduce(torch.ones(4, device=DEVICE), group=group, async_op=True)
+    work.get_future().then(callback)
+    dist.destroy_process_group(group)
+    assert ran == [8.0], ran
+
+
+@check
 def a_killed_peer() -> None:
     group = dist.new_group(timeout=datetime.timedelta(seconds=20))
     x = torch.ones(1 << 20, device=DEVICE)
