@@ -15,11 +15,27 @@ bool is_floating(DType dtype) {
          dtype == DType::kFloat32 || dtype == DType::kFloat64;
 }
 
+bool is_complex(DType dtype) {
+  return dtype == DType::kComplex64 || dtype == DType::kComplex128;
+}
+
+namespace {
+
+// The dtype of a complex one's parts; others stay themselves.
+DType real_of(DType dtype) {
+  return dtype == DType::kComplex64    ? DType::kFloat32
+         : dtype == DType::kComplex128 ? DType::kFloat64
+                                       : dtype;
+}
+
+}  // namespace
+
 bool has_lanes(DType dtype) {
   return is_floating(dtype) && dtype != DType::kFloat64;
 }
 
-std::string preamble(DType compute, bool math, bool lanes) {
+std::string preamble(DType numbers, bool math, bool lanes) {
+  const DType compute = real_of(numbers);
   const bool is_signed = is_floating(compute) || compute == DType::kInt8 ||
                          compute == DType::kInt16 || compute == DType::kInt32 ||
                          compute == DType::kInt64;
@@ -34,6 +50,7 @@ std::string preamble(DType compute, bool math, bool lanes) {
          !is_floating(compute) && compute != DType::kBool);
   define("COMPUTE_IS_SIGNED", is_signed);
   define("COMPUTE_IS_BOOL", compute == DType::kBool);
+  define("COMPUTE_IS_COMPLEX", is_complex(numbers));
   text += "\n";
   text += sources::types.text;
   if (lanes) {
@@ -44,6 +61,12 @@ std::string preamble(DType compute, bool math, bool lanes) {
           " value_t;\n";
   if (math) {
     text += sources::math.text;
+  }
+  if (is_complex(numbers)) {
+    text += sources::complex.text;
+    if (math) {
+      text += sources::complex_math.text;
+    }
   }
   return text;
 }
@@ -56,15 +79,40 @@ std::string load_text(DType dtype,
          ", " + index + ")";
 }
 
+std::string load_complex_text(DType dtype,
+                              DType compute,
+                              const std::string& pointer,
+                              const std::string& index) {
+  const std::string value = std::string("load_") + runtime::dtype_name(dtype) +
+                            "(" + pointer + ", " + index + ")";
+  return dtype == compute    ? value
+         : is_complex(dtype) ? "complex_from(" + value + ")"
+                             : "complex_of((real_t)" + value + ", 0)";
+}
+
 std::string store_text(DType dtype,
                        DType compute,
                        const std::string& pointer,
                        const std::string& index,
                        const std::string& value) {
   std::string converted = "(" + value + ")";
+  if (is_complex(compute) && !is_complex(dtype)) {
+    return dtype == DType::kBool
+               ? "store_bool(" + pointer + ", " + index + ", c_true(" + value +
+                     "))"
+               : store_text(
+                     dtype, real_of(compute), pointer, index, converted + ".x");
+  }
+  if (is_complex(dtype) && dtype != compute) {
+    const char* type = dtype == DType::kComplex64 ? "float2" : "double2";
+    converted = is_complex(compute)
+                    ? std::string("convert_") + type + converted
+                    : std::string("(") + type + ")(" + converted + ", 0)";
+  }
   if (dtype == DType::kBool) {
     converted += " != 0";
-  } else if (is_floating(compute) && !is_floating(dtype)) {
+  } else if (is_floating(compute) && !is_floating(dtype) &&
+             !is_complex(dtype)) {
     // Through int64, as c10::convert does: -1.0 becomes 255 in uint8.
     converted = "(long)" + converted;
   }
@@ -93,6 +141,16 @@ ScalarArgument scalar_argument(const at::Scalar& value,
                                at::ScalarType compute) {
   ScalarArgument argument{};
   argument.size = c10::elementSize(compute);
+  if (at::isComplexType(compute)) {
+    const c10::complex<double> number = value.toComplexDouble();
+    const c10::complex<float> narrow(number);
+    std::memcpy(argument.bytes.data(),
+                compute == at::kComplexFloat
+                    ? static_cast<const void*>(&narrow)
+                    : static_cast<const void*>(&number),
+                argument.size);
+    return argument;
+  }
   AT_DISPATCH_V2(compute,
                  "scalar_argument",
                  AT_WRAP([&] {
@@ -126,6 +184,7 @@ at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand) {
                  at::kBool,
                  at::kHalf,
                  at::kBFloat16,
+                 AT_EXPAND(AT_COMPLEX_TYPES),
                  AT_EXPAND(AT_FLOATING_TYPES),
                  AT_EXPAND(AT_INTEGRAL_TYPES_V2));
   return value;

@@ -15,7 +15,8 @@ namespace torch_opencl::ops {
 
 using runtime::DType;
 
-// types.clh over the compute dtype, and math.clh when `math` is asked for.
+// types.clh over the compute dtype, and math.clh when `math` is asked for; of
+// complex dtypes over the dtype of their parts, and complex.clh.
 // value_t is what an expression computes: compute_t, or a vector of kValueLanes
 // of them with `lanes`, for which lanes.clh is there too.
 std::string preamble(DType compute, bool math, bool lanes = false);
@@ -26,6 +27,11 @@ std::string load_text(DType dtype,
                       const std::string& pointer,
                       const std::string& index,
                       const std::string& type = "compute_t");
+// The same of an operand as a number of a complex `compute`.
+std::string load_complex_text(DType dtype,
+                              DType compute,
+                              const std::string& pointer,
+                              const std::string& index);
 // "store_bool(out0, i, (value) != 0)": the conversions of c10::convert.
 std::string store_text(DType dtype,
                        DType compute,
@@ -56,7 +62,7 @@ bool has_lanes(DType dtype);
 // The value of a number or of a 0-dim CPU operand as a kernel argument of
 // compute type.
 struct ScalarArgument {
-  alignas(8) std::array<unsigned char, 8> bytes;
+  alignas(16) std::array<unsigned char, 16> bytes;
   size_t size;
 };
 ScalarArgument scalar_argument(const at::Scalar& value, at::ScalarType compute);
@@ -87,6 +93,7 @@ std::string offsets_text(const std::vector<Walk>& walks,
                          int dimensions);
 
 bool is_floating(DType dtype);
+bool is_complex(DType dtype);
 
 // Build options for text of users: 0.5 is a float where nothing is float64, so
 // that devices without float64 take it.

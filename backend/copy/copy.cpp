@@ -26,6 +26,7 @@ using at::Tensor;
 
 constexpr PointwiseOp kCopy{.name = "copy_",
                             .expression = "self",
+                            .complex_expression = "self",
                             .inputs = "self",
                             .is_vectorizable = true};
 
@@ -70,6 +71,24 @@ Tensor staging(const Tensor& like, c10::Device device, at::ScalarType dtype) {
              : at::empty(like.sizes(), options);
 }
 
+bool has_half_parts(const Tensor& tensor) {
+  return tensor.scalar_type() == at::kComplexHalf;
+}
+
+void copy_on_device(const Tensor& destination, const Tensor& source);
+
+// Part by part: kernels do not compute with complex32.
+void copy_complex_half(const Tensor& destination, const Tensor& source) {
+  if (!source.is_complex()) {
+    copy_on_device(at::real(destination), source);
+    at::imag(destination).zero_();
+  } else if (!destination.is_complex()) {
+    copy_on_device(destination, at::real(source));
+  } else {
+    copy_on_device(at::view_as_real(destination), at::view_as_real(source));
+  }
+}
+
 void copy_on_device(const Tensor& destination, const Tensor& source) {
   if (is_plain(destination, source) && !prefers_kernel(destination)) {
     at::assert_no_partial_overlap(destination, source);
@@ -98,17 +117,14 @@ void copy_on_device(const Tensor& destination, const Tensor& source) {
     }
     return;
   }
-  if (destination.is_complex()) {
-    if (source.is_complex()) {
-      copy_on_device(at::view_as_real(destination), at::view_as_real(source));
-    } else {
-      copy_on_device(at::real(destination), source);
-      at::imag(destination).zero_();
-    }
+  const bool is_complex = destination.is_complex() || source.is_complex();
+  if (is_complex && (has_half_parts(destination) || has_half_parts(source))) {
+    copy_complex_half(destination, source);
     return;
   }
-  if (source.is_complex()) {
-    copy_on_device(destination, at::real(source));
+  if (destination.scalar_type() == at::kComplexFloat &&
+      source.scalar_type() == at::kComplexFloat) {
+    copy_on_device(destination.view(at::kLong), source.view(at::kLong));
     return;
   }
   auto iter = at::TensorIteratorConfig()
@@ -118,7 +134,7 @@ void copy_on_device(const Tensor& destination, const Tensor& source) {
                   .check_all_same_dtype(false)
                   .check_all_same_device(true)
                   .build();
-  if (!cast_contiguous(iter) && !copy_transposed(iter)) {
+  if (is_complex || (!cast_contiguous(iter) && !copy_transposed(iter))) {
     pointwise(iter, kCopy, {});
   }
 }

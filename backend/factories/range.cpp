@@ -21,6 +21,7 @@
 #include <ATen/ops/triu_indices_ops.h>
 #include <ATen/ops/triu_meta.h>
 #include <ATen/ops/triu_ops.h>
+#include <ATen/ops/view_as_real.h>
 
 #include <cmath>
 
@@ -236,6 +237,15 @@ void triangle(const Tensor& self,
   if (out.numel() == 0) {
     return;
   }
+  if (out.is_complex()) {
+    for (const int64_t part : {0, 1}) {
+      triangle(at::view_as_real(self).select(-1, part),
+               diagonal,
+               at::view_as_real(out).select(-1, part),
+               upper);
+    }
+    return;
+  }
   const Tensor input =
       self.dim() <= 3 ? self : self.contiguous();  // copy: one batch dimension
   const int64_t batch_stride =
@@ -343,10 +353,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          &WithFallback<at::_ops::tril_indices, &triangle_indices<false>>::call);
   m.impl("triu_indices",
          &WithFallback<at::_ops::triu_indices, &triangle_indices<true>>::call);
-  m.impl("eye.out", &WithFallback<at::_ops::eye_out, &eye_out>::call);
-  m.impl("eye.m_out", &WithFallback<at::_ops::eye_m_out, &eye_m_out>::call);
-  structured<tril_out, at::_ops::tril_out>(m);
-  structured<triu_out, at::_ops::triu_out>(m);
+  m.impl("eye.out",
+         &WithFallback<at::_ops::eye_out, &eye_out, Numbers::kRealAndComplex>::
+             call);
+  m.impl("eye.m_out",
+         &WithFallback<at::_ops::eye_m_out,
+                       &eye_m_out,
+                       Numbers::kRealAndComplex>::call);
+  structured<tril_out, at::_ops::tril_out, Numbers::kRealAndComplex>(m);
+  structured<triu_out, at::_ops::triu_out, Numbers::kRealAndComplex>(m);
 }
 
 }  // namespace torch_opencl::ops

@@ -1,6 +1,7 @@
 // mm, addmm, bmm, baddbmm, addmv, dot: any strides, alpha and beta.
 #include "../../cpp/aten/solver.h"
 #include "../../cpp/aten/structured.h"
+#include "../linear_algebra/complex_product.h"
 #include "kernel_sources.h"
 #include "product_gpu.h"
 #include "skinny.h"
@@ -269,6 +270,10 @@ void gemm(const Tensor& left,
   if (out.numel() == 0) {
     return;
   }
+  if (out.is_complex()) {
+    complex_product(left, right, self, beta, alpha, out);
+    return;
+  }
   const GemmProblem problem{
       {out.size(0), out.size(1), out.size(2), left.size(2)},
       out.scalar_type(),
@@ -392,17 +397,23 @@ Tensor dot(const Tensor& self, const Tensor& other) {
   return at::sum(at::mul(self, other), self.scalar_type());
 }
 
+Tensor vdot(const Tensor& self, const Tensor& other) {
+  return dot(self.conj(), other);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  structured<mm_out, at::_ops::mm_out>(m);
-  structured<mm_out, at::_ops::mm>(m);
-  structured<addmm_out, at::_ops::addmm_out>(m);
-  structured<bmm_out, at::_ops::bmm_out>(m);
-  structured<baddbmm_out, at::_ops::baddbmm_out>(m);
-  structured<addmv_out, at::_ops::addmv_out>(m);
-  m.impl("dot", &WithFallback<at::_ops::dot, &dot>::call);
-  m.impl("vdot", &WithFallback<at::_ops::vdot, &dot>::call);
+  structured<mm_out, at::_ops::mm_out, Numbers::kRealAndComplex>(m);
+  structured<mm_out, at::_ops::mm, Numbers::kRealAndComplex>(m);
+  structured<addmm_out, at::_ops::addmm_out, Numbers::kRealAndComplex>(m);
+  structured<bmm_out, at::_ops::bmm_out, Numbers::kRealAndComplex>(m);
+  structured<baddbmm_out, at::_ops::baddbmm_out, Numbers::kRealAndComplex>(m);
+  structured<addmv_out, at::_ops::addmv_out, Numbers::kRealAndComplex>(m);
+  m.impl("dot",
+         &WithFallback<at::_ops::dot, &dot, Numbers::kRealAndComplex>::call);
+  m.impl("vdot",
+         &WithFallback<at::_ops::vdot, &vdot, Numbers::kRealAndComplex>::call);
 }
 
 }  // namespace torch_opencl::ops

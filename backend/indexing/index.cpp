@@ -354,26 +354,44 @@ Tensor embedding_dense_backward(const Tensor& grad_output,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  structured<index_out, at::_ops::index_Tensor_out>(m);
-  structured<index_out, at::_ops::index_Tensor>(m);
-  structured<gather_out, at::_ops::gather_out>(m);
-  structured<scatter_src_out, at::_ops::scatter_src_out>(m);
-  structured<scatter_value_out, at::_ops::scatter_value_out>(m);
-  structured<scatter_add_out, at::_ops::scatter_add_out>(m);
-  structured<index_add_out, at::_ops::index_add_out>(m);
-  structured<index_copy_out, at::_ops::index_copy_out>(m);
+  structured<index_out, at::_ops::index_Tensor_out, Numbers::kRealAndComplex>(
+      m);
+  structured<index_out, at::_ops::index_Tensor, Numbers::kRealAndComplex>(m);
+  structured<gather_out, at::_ops::gather_out, Numbers::kRealAndComplex>(m);
+  structured<scatter_src_out,
+             at::_ops::scatter_src_out,
+             Numbers::kRealAndComplex>(m);
+  structured<scatter_value_out,
+             at::_ops::scatter_value_out,
+             Numbers::kRealAndComplex>(m);
+  structured<scatter_add_out,
+             at::_ops::scatter_add_out,
+             Numbers::kRealAndComplex>(m);
+  structured<index_add_out, at::_ops::index_add_out, Numbers::kRealAndComplex>(
+      m);
+  structured<index_copy_out,
+             at::_ops::index_copy_out,
+             Numbers::kRealAndComplex>(m);
   m.impl("_index_put_impl_",
-         &WithFallback<at::_ops::_index_put_impl_, &index_put_impl>::call);
+         &WithFallback<at::_ops::_index_put_impl_,
+                       &index_put_impl,
+                       Numbers::kRealAndComplex>::call);
   m.impl("index_select",
-         &WithFallback<at::_ops::index_select, &index_select>::call);
+         &WithFallback<at::_ops::index_select,
+                       &index_select,
+                       Numbers::kRealAndComplex>::call);
   m.impl("index_select.out",
-         &WithFallback<at::_ops::index_select_out, &index_select_out>::call);
+         &WithFallback<at::_ops::index_select_out,
+                       &index_select_out,
+                       Numbers::kRealAndComplex>::call);
   m.impl("index_fill_.int_Scalar",
          &WithFallback<at::_ops::index_fill__int_Scalar,
-                       &index_fill_scalar>::call);
+                       &index_fill_scalar,
+                       Numbers::kRealAndComplex>::call);
   m.impl("index_fill_.int_Tensor",
          &WithFallback<at::_ops::index_fill__int_Tensor,
-                       &index_fill_tensor>::call);
+                       &index_fill_tensor,
+                       Numbers::kRealAndComplex>::call);
   m.impl("embedding", TORCH_FN(embedding));
   m.impl("embedding_dense_backward",
          &WithFallback<at::_ops::embedding_dense_backward,

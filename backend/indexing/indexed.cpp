@@ -27,13 +27,9 @@ constexpr int64_t kElementsOfItem = 4096;
 
 // The dtype whose kernels move elements of this size; kAdd needs the real one.
 DType mover_of(at::ScalarType type, Indexed mode) {
-  if (mode == Indexed::kAdd) {
+  if (mode == Indexed::kAdd || c10::elementSize(type) > sizeof(int64_t)) {
     return dtype_of(type);
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      c10::elementSize(type) <= sizeof(int64_t),
-      "opencl indexing does not move elements of dtype ",
-      type);
   return bits_dtype(c10::elementSize(type));
 }
 
@@ -149,9 +145,13 @@ std::string move_text(const Key& key) {
     const std::string place = "POINTER(target), " + to + i;
     const std::string value = "LOAD(POINTER(source), " + from + i + ")";
     return "STORE(" + place + ", " +
-           (key.mode == Indexed::kAdd ? "LOAD(" + place + ") + alpha * " + value
-            : gets                    ? "inside ? " + value + " : 0"
-                                      : value) +
+           (key.mode == Indexed::kAdd
+                ? "LOAD(" + place + ") + " +
+                      (is_complex(key.dtype)
+                           ? "c_multiple(alpha, " + value + ")"
+                           : "alpha * " + value)
+            : gets ? "inside ? " + value + " : (storage_t)(0)"
+                   : value) +
            ");\n";
   };
   const std::string condition = gets ? "" : "if (inside) ";
@@ -159,7 +159,7 @@ std::string move_text(const Key& key) {
     return condition + element("");
   }
   std::string text = condition + "{\nint i = 0;\n";
-  if (key.mode != Indexed::kAdd) {
+  if (key.mode != Indexed::kAdd && !is_complex(key.dtype)) {
     // Of bits, whatever they mean.
     text += "if (inside) {\nconst global storage_t *from = POINTER(source) + " +
             from + ";\nglobal storage_t *to = POINTER(target) + " + to +

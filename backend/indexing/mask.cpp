@@ -63,6 +63,9 @@ Tensor positions_by_groups(const Tensor& mask) {
 // Linear positions of the nonzero elements in logical order. Their number is
 // the shape of the result, so the host waits for it.
 Tensor nonzero_positions(const Tensor& mask) {
+  if (mask.is_complex()) {
+    return nonzero_positions(mask.ne(0));
+  }
   const Tensor dense = mask.contiguous();  // copy: positions count logically
   const at::TensorOptions options = mask.options().dtype(at::kLong);
   const int64_t count = dense.numel();
@@ -120,7 +123,7 @@ void write_coordinates(const Tensor& self,
       launch(positions,
              sources::mask_groups,
              "coordinates",
-             {{"DTYPE", dtype_of(self)}, {"BLOCK", kGroupBlock}},
+             {{"DTYPE", dtype_of(positions)}, {"BLOCK", kGroupBlock}},
              range(positions.numel(), kWorkGroup),
              arg_in(positions),
              arg(column),
@@ -228,16 +231,28 @@ bool equal(const Tensor& self, const Tensor& other) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("nonzero", &WithFallback<at::_ops::nonzero, &nonzero>::call);
+  m.impl("nonzero",
+         &WithFallback<at::_ops::nonzero, &nonzero, Numbers::kRealAndComplex>::
+             call);
   m.impl("nonzero.out",
-         &WithFallback<at::_ops::nonzero_out, &nonzero_out>::call);
+         &WithFallback<at::_ops::nonzero_out,
+                       &nonzero_out,
+                       Numbers::kRealAndComplex>::call);
   m.impl("masked_select",
-         &WithFallback<at::_ops::masked_select, &masked_select>::call);
+         &WithFallback<at::_ops::masked_select,
+                       &masked_select,
+                       Numbers::kRealAndComplex>::call);
   m.impl("masked_select.out",
-         &WithFallback<at::_ops::masked_select_out, &masked_select_out>::call);
+         &WithFallback<at::_ops::masked_select_out,
+                       &masked_select_out,
+                       Numbers::kRealAndComplex>::call);
   m.impl("masked_scatter_",
-         &WithFallback<at::_ops::masked_scatter_, &masked_scatter>::call);
-  m.impl("equal", &WithFallback<at::_ops::equal, &equal>::call);
+         &WithFallback<at::_ops::masked_scatter_,
+                       &masked_scatter,
+                       Numbers::kRealAndComplex>::call);
+  m.impl(
+      "equal",
+      &WithFallback<at::_ops::equal, &equal, Numbers::kRealAndComplex>::call);
 }
 
 }  // namespace torch_opencl::ops

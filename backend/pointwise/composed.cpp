@@ -26,6 +26,7 @@ namespace torch_opencl::ops {
 
 using at::Scalar;
 using at::Tensor;
+using aten::Numbers;
 using aten::WithFallback;
 
 namespace {
@@ -52,12 +53,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl(
       "hardtanh.out",
       &WithFallback<at::_ops::hardtanh_out, &at::native::hardtanh_out>::call);
-  m.impl("isnan", &WithFallback<at::_ops::isnan, &at::native::isnan>::call);
-  aten::structured<at::native::structured_norm_out, at::_ops::norm_out>(m);
+  m.impl("isnan",
+         &WithFallback<at::_ops::isnan,
+                       &at::native::isnan,
+                       Numbers::kRealAndComplex>::call);
+  aten::structured<at::native::structured_norm_out,
+                   at::_ops::norm_out,
+                   Numbers::kRealAndComplex>(m);
   aten::structured<at::native::structured_norm_dtype_out,
-                   at::_ops::norm_dtype_out>(m);
+                   at::_ops::norm_dtype_out,
+                   Numbers::kRealAndComplex>(m);
   aten::structured<at::native::structured_pow_Scalar_out,
-                   at::_ops::pow_Scalar_out>(m);
+                   at::_ops::pow_Scalar_out,
+                   Numbers::kRealAndComplex>(m);
   m.impl("relu", &WithFallback<at::_ops::relu, &at::native::relu>::call);
   m.impl("relu_", &WithFallback<at::_ops::relu_, &at::native::relu_>::call);
   m.impl("remainder.Scalar_Tensor",
@@ -67,7 +75,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       static_cast<Tensor (*)(const Tensor&, const Tensor&, const Scalar&)>(
           &at::native::rsub);
   m.impl("silu_backward", TORCH_FN(silu_backward));
-  m.impl("rsub.Tensor", &WithFallback<at::_ops::rsub_Tensor, rsub>::call);
+  m.impl("rsub.Tensor",
+         &WithFallback<at::_ops::rsub_Tensor, rsub, Numbers::kRealAndComplex>::
+             call);
 }
 
 }  // namespace torch_opencl::ops

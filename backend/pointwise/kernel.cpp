@@ -1,5 +1,7 @@
 #include "kernel.h"
 
+#include "kernel_sources.h"
+
 #include <vector>
 
 namespace torch_opencl::ops {
@@ -51,6 +53,9 @@ namespace {
 
 const char* expression_of(const PointwiseKey& key) {
   const PointwiseOp& op = *key.op;
+  if (is_complex(key.compute) && *op.complex_expression) {
+    return op.complex_expression;
+  }
   if (key.compute == DType::kBool && *op.bool_expression) {
     return op.bool_expression;
   }
@@ -100,6 +105,14 @@ std::string element_text(const PointwiseKey& key, const Index& index) {
   std::string text;
   for (int i = key.outputs; i < key.operands; ++i) {
     if (!(key.host_operands >> i & 1)) {
+      if (is_complex(key.compute) && !keeps_dtypes(*key.op)) {
+        text +=
+            "const compute_t " + names[i] + " = " +
+            load_complex_text(
+                key.dtypes[i], key.compute, "p" + std::to_string(i), index(i)) +
+            ";\n";
+        continue;
+      }
       text += "const " + value_type(key, i) + " " + names[i] + " = " +
               rounded_text(key,
                            i,
@@ -117,7 +130,7 @@ std::string element_text(const PointwiseKey& key, const Index& index) {
   if (!keeps_dtypes(*key.op)) {
     const std::string value = rounded_text(key, 0, expression_of(key));
     return text +
-           (key.dtypes[0] == DType::kBool
+           (key.dtypes[0] == DType::kBool && !is_complex(key.compute)
                 ? "store_condition(p0, " + index(0) + ", (" + value + ") != 0)"
                 : store_text(
                       key.dtypes[0], key.compute, "p0", index(0), value)) +
@@ -329,7 +342,14 @@ std::string pointwise_text(const PointwiseKey& key) {
     text += std::string("#define COMMON_HALF ") +
             runtime::dtype_name(key.common) + "\n";
   }
-  text += preamble(key.compute, key.op->uses_math, uses_lanes(key));
+  const bool is_complex_kernel = is_complex(key.compute);
+  text += preamble(
+      key.compute,
+      is_complex_kernel ? key.op->uses_complex_math : key.op->uses_math,
+      uses_lanes(key));
+  if (!is_complex_kernel && is_complex(key.dtypes[0])) {
+    text += sources::complex.text;
+  }
   text += "typedef int index_t;\ntypedef uint count_t;\n";
   if (key.layout == PointwiseLayout::kJoinedChunks) {
     text +=

@@ -12,17 +12,22 @@ namespace torch_opencl::ops {
 namespace {
 
 using at::Tensor;
+using aten::Numbers;
 
-constexpr PointwiseOp kFillScalar{.name = "masked_fill",
-                                  .expression = "mask != 0 ? value : self",
-                                  .inputs = "mask self",
-                                  .scalars = "value",
-                                  .is_vectorizable = true,
-                                  .checks_scalars = true};
-constexpr PointwiseOp kFillTensor{.name = "masked_fill_tensor",
-                                  .expression = "mask != 0 ? value : self",
-                                  .inputs = "mask value self",
-                                  .is_vectorizable = true};
+constexpr PointwiseOp kFillScalar{
+    .name = "masked_fill",
+    .expression = "mask != 0 ? value : self",
+    .complex_expression = "c_true(mask) ? value : self",
+    .inputs = "mask self",
+    .scalars = "value",
+    .is_vectorizable = true,
+    .checks_scalars = true};
+constexpr PointwiseOp kFillTensor{
+    .name = "masked_fill_tensor",
+    .expression = "mask != 0 ? value : self",
+    .complex_expression = "c_true(mask) ? value : self",
+    .inputs = "mask value self",
+    .is_vectorizable = true};
 
 // `value` is an operand, where defined.
 void masked_fill(Tensor& self,
@@ -84,10 +89,12 @@ Tensor& masked_fill_tensor(Tensor& self,
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("masked_fill_.Scalar",
          &aten::WithFallback<at::_ops::masked_fill__Scalar,
-                             &masked_fill_scalar>::call);
+                             &masked_fill_scalar,
+                             Numbers::kRealAndComplex>::call);
   m.impl("masked_fill_.Tensor",
          &aten::WithFallback<at::_ops::masked_fill__Tensor,
-                             &masked_fill_tensor>::call);
+                             &masked_fill_tensor,
+                             Numbers::kRealAndComplex>::call);
 }
 
 }  // namespace torch_opencl::ops

@@ -77,6 +77,7 @@ at::Scalar checked_scalar(const at::Scalar& value, at::ScalarType type) {
                  at::kBool,
                  at::kHalf,
                  at::kBFloat16,
+                 AT_EXPAND(AT_COMPLEX_TYPES),
                  AT_EXPAND(AT_FLOATING_TYPES),
                  AT_EXPAND(AT_INTEGRAL_TYPES_V2));
   return converted;
@@ -95,8 +96,10 @@ void check_divisor(const at::TensorIteratorBase& iter,
 
 void check_dtype(const PointwiseOp& op, at::ScalarType compute) {
   const bool supported =
-      op.dtypes == Dtypes::kAll ||
-      (op.dtypes == Dtypes::kFloating) == at::isFloatingType(compute);
+      at::isComplexType(compute)
+          ? *op.complex_expression != '\0' || keeps_dtypes(op)
+          : op.dtypes == Dtypes::kAll ||
+                (op.dtypes == Dtypes::kFloating) == at::isFloatingType(compute);
   const std::string_view name = op.name;
   TORCH_CHECK_NOT_IMPLEMENTED(supported,
                               '"',

@@ -23,9 +23,11 @@ struct PointwiseOp {
   const char* expression;
   const char* bool_expression = "";      // empty: as `expression`
   const char* integral_expression = "";  // empty: as `expression`
+  const char* complex_expression = "";   // empty: no complex numbers
   const char* inputs = "";               // names, in operand order
   const char* scalars = "";              // names, in argument order
   bool uses_math = false;                // calls functions of math.clh
+  bool uses_complex_math = false;        // and of complex_math.clh
   Dtypes dtypes = Dtypes::kAll;          // of arithmetic; bool is integral
   bool is_vectorizable = false;          // `expression` holds for vectors too
   Clamp clamp = Clamp::kNone;

@@ -29,7 +29,7 @@ struct cat_out : at::meta::structured_cat {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  structured<cat_out, at::_ops::cat_out>(m);
+  structured<cat_out, at::_ops::cat_out, Numbers::kRealAndComplex>(m);
 }
 
 }  // namespace torch_opencl::ops

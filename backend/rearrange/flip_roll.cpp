@@ -174,7 +174,9 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
       return out;
     }
   }
-  return WithFallback<at::_ops::flip, &flip_one_by_one>::call(self, dims);
+  return WithFallback<at::_ops::flip,
+                      &flip_one_by_one,
+                      Numbers::kRealAndComplex>::call(self, dims);
 }
 
 int64_t first_of(int64_t size, int64_t shift) {
@@ -229,8 +231,9 @@ Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
       return out;
     }
   }
-  return WithFallback<at::_ops::roll, &roll_one_by_one>::call(
-      self, shifts, dims);
+  return WithFallback<at::_ops::roll,
+                      &roll_one_by_one,
+                      Numbers::kRealAndComplex>::call(self, shifts, dims);
 }
 
 }  // namespace

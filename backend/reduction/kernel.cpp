@@ -206,7 +206,9 @@ std::string common_text(const ReductionKey& key) {
     text += is_floating(key.compute) ? sources::lanes.text
                                      : integer_lanes_text(key);
   }
-  text += sources::reduce.text;
+  if (!is_complex(key.compute)) {
+    text += sources::reduce.text;
+  }
   if (key.is_vector && !is_floating(key.compute)) {
     text += kIntegerExtremes;
   }
@@ -215,7 +217,7 @@ std::string common_text(const ReductionKey& key) {
           "\n#undef LANES\n#define LANES " + std::to_string(kReductionLanes) +
           "\n#define BLOCK " + std::to_string(kReductionBlock) +
           "\n#define COLUMNS " + std::to_string(kReductionColumns) +
-          "\n#define IDENTITY " + key.op->identity + "\ntypedef " +
+          "\n#define IDENTITY " + identity_of(key) + "\ntypedef " +
           key.op->state + " state_t;\n";
   return text + (key.is_large
                      ? "typedef long index_t;\ntypedef ulong count_t;\n"

@@ -2,6 +2,23 @@
 
 namespace torch_opencl::ops {
 
+const char* identity_of(const ReductionKey& key) {
+  return is_complex(key.compute) ? key.op->complex_numbers[0]
+                                 : key.op->identity;
+}
+
+namespace {
+
+const char* step_of(const ReductionKey& key) {
+  return is_complex(key.compute) ? key.op->complex_numbers[1] : key.op->step;
+}
+
+const char* combine_of(const ReductionKey& key) {
+  return is_complex(key.compute) ? key.op->complex_numbers[2] : key.op->combine;
+}
+
+}  // namespace
+
 std::string output_name(int i) {
   return "out" + std::to_string(i);
 }
@@ -25,13 +42,18 @@ std::string step_text(const ReductionKey& key,
         key.op->keeps_dtypes
             ? std::string("compute_") + runtime::dtype_name(key.inputs[i])
             : "compute_t";
-    text += "const " + type + " " + names[i] + " = " +
-            load_text(key.inputs[i], numbered("input", i), offset(i), type) +
-            ";\n";
+    text +=
+        "const " + type + " " + names[i] + " = " +
+        (is_complex(key.compute) && !key.op->keeps_dtypes
+             ? load_complex_text(
+                   key.inputs[i], key.compute, numbered("input", i), offset(i))
+             : load_text(
+                   key.inputs[i], numbered("input", i), offset(i), type)) +
+        ";\n";
   }
   return text + "const long index = " + index +
          ";\nconst state_t state = " + accumulator + ";\n" + accumulator +
-         " = " + key.op->step + ";\n}\n";
+         " = " + step_of(key) + ";\n}\n";
 }
 
 std::string combine_text(const ReductionKey& key,
@@ -39,7 +61,7 @@ std::string combine_text(const ReductionKey& key,
                          const std::string& b,
                          const std::string& type) {
   return "{\nconst " + type + " a = " + a + ";\nconst " + type + " b = " + b +
-         ";\n" + a + " = " + key.op->combine + ";\n}\n";
+         ";\n" + a + " = " + combine_of(key) + ";\n}\n";
 }
 
 std::string finish_text(const ReductionKey& key, bool is_split) {

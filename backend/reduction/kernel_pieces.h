@@ -7,6 +7,7 @@
 
 namespace torch_opencl::ops {
 
+const char* identity_of(const ReductionKey& key);
 // "out0"
 std::string output_name(int i);
 // "at0"

@@ -36,6 +36,7 @@ REDUCTION = (
         "a + b",
         result="state / count",
         vectorizable=True,
+        complex_="parts",
     ),
     Reduction(
         "prod.int_out",
@@ -45,6 +46,7 @@ REDUCTION = (
         "a * b",
         also=("prod",),
         vectorizable=True,
+        complex_=("complex_of(1, 0)", "c_multiply(state, x)", "c_multiply(a, b)"),
     ),
     Reduction(
         "amax.out",
@@ -72,6 +74,7 @@ REDUCTION = (
         "smaller_of(a, b)",
         also=("all.all_out", "all.dims_out"),
         vectorizable=True,
+        complex_="host",
     ),
     Reduction(
         "any.out",
@@ -82,6 +85,7 @@ REDUCTION = (
         result="state != 0",
         also=("any.all_out", "any.dims_out"),
         vectorizable=True,
+        complex_="host",
     ),
     Reduction(
         "var.correction_out",
@@ -101,6 +105,7 @@ REDUCTION = (
         ),
         opinfo="var",
         moments=True,
+        complex_="host",
     ),
     Reduction(
         "linalg_vector_norm.out",
@@ -112,5 +117,6 @@ REDUCTION = (
         scalars="ord",
         opinfo="linalg.vector_norm",
         vectorizable=True,
+        complex_="magnitudes",
     ),
 )

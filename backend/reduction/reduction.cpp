@@ -5,6 +5,8 @@
 #include "kernel.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/view_as_real.h>
 
 #include <algorithm>
 #include <numeric>
@@ -13,6 +15,7 @@ namespace torch_opencl::ops {
 namespace {
 
 using namespace torch_opencl::aten;
+using at::Tensor;
 
 // A split must be worth a second launch.
 constexpr int64_t kMinSplit = 16384;
@@ -339,10 +342,47 @@ class Launcher {
 
 }  // namespace
 
+namespace {
+
+at::TensorIterator reduction_of(const Tensor& out, const Tensor& in) {
+  return at::TensorIteratorConfig()
+      .set_check_mem_overlap(false)
+      .check_all_same_dtype(false)
+      .add_output(out)
+      .add_const_input(in)
+      .resize_outputs(false)
+      .is_reduction(true)
+      .build();
+}
+
+// True where the parts or magnitudes of a complex input were reduced.
+bool reduce_as_real(at::TensorIteratorBase& iter,
+                    const ReductionOp& op,
+                    c10::ArrayRef<at::Scalar> scalars) {
+  if (op.complex == Complex::kParts) {
+    auto parts = reduction_of(at::view_as_real(iter.tensor(0)),
+                              at::view_as_real(iter.tensor(1)));
+    reduce(parts, op, scalars);
+    return true;
+  }
+  if (op.complex == Complex::kMagnitudes) {
+    auto magnitudes = reduction_of(iter.tensor(0), at::abs(iter.tensor(1)));
+    reduce(magnitudes, op, scalars);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void reduce(at::TensorIteratorBase& iter,
             const ReductionOp& op,
             c10::ArrayRef<at::Scalar> scalars,
             std::optional<at::ScalarType> compute) {
+  if (iter.ntensors() == 2 && at::isComplexType(iter.dtype(1)) &&
+      reduce_as_real(iter, op, scalars)) {
+    return;
+  }
   TORCH_CHECK(iter.ndim() <= kMaxDimensions,
               op.name,
               ": opencl supports up to ",

@@ -8,6 +8,10 @@ namespace torch_opencl::ops {
 constexpr int kMaxReductionInputs = 4;
 constexpr int kMaxReductionOutputs = 4;
 
+// What becomes of complex inputs. kHost: they do not come, ATen's host function
+// makes real ones of them.
+enum class Complex { kNone, kParts, kMagnitudes, kHost, kNumbers };
+
 // A row of the reduction table (backend/reduction/ops.py).
 struct ReductionOp {
   const char* name;
@@ -22,6 +26,9 @@ struct ReductionOp {
   // Of two values, where `state` is one of the values and its place.
   const char* extreme = "";
   bool moments = false;  // `state` is a welford_t of the elements
+  Complex complex = Complex::kNone;
+  // Of kNumbers: identity, step and combination.
+  const char* complex_numbers[3] = {"", "", ""};
   // The rest is for kernels of users. Inputs are not converted to compute_t
   // where `keeps_dtypes`.
   const char* inputs = "x";

@@ -18,6 +18,8 @@
 #include <ATen/ops/cumsum_native.h>
 #include <ATen/ops/cumsum_ops.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/view_as_real.h>
 
 #include <algorithm>
 
@@ -174,10 +176,34 @@ void scan(const char* kernel,
 }
 
 void cumsum(const Tensor& result, const Tensor& self, int64_t dim) {
+  if (result.is_complex()) {
+    const Tensor parts = at::view_as_real(self.to(result.scalar_type()));
+    cumsum(at::view_as_real(result), parts, dim);
+    return;
+  }
   scan("cumulative_sum", "OP_SUM", result, self, dim, true);
 }
 
+// By steps of twice the length: every one multiplies all elements.
+void complex_cumprod(const Tensor& result, const Tensor& self, int64_t dim) {
+  Tensor products = self.to(result.scalar_type());
+  const int64_t size = products.size(dim);
+  for (int64_t step = 1; step < size; step *= 2) {
+    const Tensor next = products.clone();
+    Tensor later = next.narrow(dim, step, size - step);
+    at::mul_out(later,
+                products.narrow(dim, 0, size - step),
+                products.narrow(dim, step, size - step));
+    products = next;
+  }
+  result.copy_(products);
+}
+
 void cumprod(const Tensor& result, const Tensor& self, int64_t dim) {
+  if (result.is_complex()) {
+    complex_cumprod(result, self, dim);
+    return;
+  }
   scan("cumulative_product", "OP_PRODUCT", result, self, dim);
 }
 
@@ -224,8 +250,12 @@ void extremes(const Tensor& self,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  structured<at::native::structured_cumsum_out, at::_ops::cumsum_out>(m);
-  structured<at::native::structured_cumprod_out, at::_ops::cumprod_out>(m);
+  structured<at::native::structured_cumsum_out,
+             at::_ops::cumsum_out,
+             Numbers::kRealAndComplex>(m);
+  structured<at::native::structured_cumprod_out,
+             at::_ops::cumprod_out,
+             Numbers::kRealAndComplex>(m);
   m.impl("_logcumsumexp",
          &WithFallback<at::_ops::_logcumsumexp,
                        &at::native::_logcumsumexp_cpu>::call);

@@ -49,17 +49,19 @@ void reset_fallback_stats() {
   stats.calls.clear();
 }
 
-bool is_supported(const at::Tensor& tensor) {
+bool is_supported(const at::Tensor& tensor, Numbers numbers) {
   if (!tensor.defined()) {
     return true;
   }
-  if (tensor.is_complex()) {
+  const at::ScalarType type = tensor.scalar_type();
+  if (tensor.is_complex() &&
+      (numbers == Numbers::kReal || type == at::kComplexHalf)) {
     return false;  // a number on the CPU makes the result complex
   }
   if (!tensor.is_privateuseone()) {
     return true;
   }
-  return tensor.scalar_type() != at::kDouble ||
+  return (type != at::kDouble && type != at::kComplexDouble) ||
          runtime::device(tensor.device().index()).info().has_fp64;
 }
 

@@ -21,29 +21,35 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 std::vector<std::pair<std::string, int64_t>> fallback_stats();
 void reset_fallback_stats();
 
-// False for complex tensors, which kernels do not compute with, and for
-// float64 on a device without it. Non-opencl tensors do not count.
-bool is_supported(const at::Tensor& tensor);
+// The numbers that a kernel computes with.
+enum class Numbers { kReal, kRealAndComplex };
+
+// False for complex tensors, where kernels do not compute with them, and for
+// float64 and complex128 on a device without it. Non-opencl tensors that are
+// real do not count.
+bool is_supported(const at::Tensor& tensor, Numbers numbers = Numbers::kReal);
 
 namespace detail {
 
 template <class T>
-bool is_argument_supported(const T& argument) {
+bool is_argument_supported(const T& argument, Numbers numbers) {
+  const bool takes_complex = numbers == Numbers::kRealAndComplex;
   if constexpr (std::is_same_v<T, at::Tensor>) {
-    return is_supported(argument);
+    return is_supported(argument, numbers);
   } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
-    return !argument.has_value() || is_supported(*argument);
+    return !argument.has_value() || is_supported(*argument, numbers);
   } else if constexpr (std::is_same_v<T, at::ITensorListRef>) {
     for (const at::Tensor& tensor : argument) {
-      if (!is_supported(tensor)) {
+      if (!is_supported(tensor, numbers)) {
         return false;
       }
     }
     return true;
   } else if constexpr (std::is_same_v<T, at::Scalar>) {
-    return !argument.isComplex();
+    return takes_complex || !argument.isComplex();
   } else if constexpr (std::is_same_v<T, std::optional<at::ScalarType>>) {
-    return !argument.has_value() || !at::isComplexType(*argument);
+    return takes_complex || !argument.has_value() ||
+           !at::isComplexType(*argument);
   } else {
     return true;
   }
@@ -52,12 +58,13 @@ bool is_argument_supported(const T& argument) {
 }  // namespace detail
 
 // Registers Function for Op; calls with unsupported dtypes go to the fallback.
-template <class Op, auto Function>
+template <class Op, auto Function, Numbers kNumbers = Numbers::kReal>
 struct WithFallback;
-template <class Op, class R, class... A, R (*Function)(A...)>
-struct WithFallback<Op, Function> {
+template <class Op, class R, class... A, R (*Function)(A...), Numbers kNumbers>
+struct WithFallback<Op, Function, kNumbers> {
   static R call(A... arguments) {
-    if (!(detail::is_argument_supported<std::decay_t<A>>(arguments) && ...)) {
+    if (!(detail::is_argument_supported<std::decay_t<A>>(arguments, kNumbers) &&
+          ...)) {
       return at::native::call_fallback_fn<&cpu_fallback, Op>::call(
           arguments...);
     }

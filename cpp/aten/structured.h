@@ -167,11 +167,15 @@ struct Instance final : Kernel {
   }
 };
 
-template <class Kernel, class Op, class Return, class Arguments>
+template <class Kernel,
+          class Op,
+          Numbers kNumbers,
+          class Return,
+          class Arguments>
 struct Entry;
 
-template <class Kernel, class Op, class Return, class... A>
-struct Entry<Kernel, Op, Return, std::tuple<A...>> {
+template <class Kernel, class Op, Numbers kNumbers, class Return, class... A>
+struct Entry<Kernel, Op, kNumbers, Return, std::tuple<A...>> {
   static constexpr Variant kVariant = variant_of<Signature<Return(A...)>>();
   static constexpr size_t kOutputs = output_count<std::decay_t<Return>>;
   static constexpr size_t kInputs =
@@ -183,7 +187,7 @@ struct Entry<Kernel, Op, Return, std::tuple<A...>> {
       std::optional<at::Device> common;
       (check_device<std::decay_t<A>>(common, arguments, Op::name), ...);
     }
-    if (!(is_argument_supported<std::decay_t<A>>(arguments) && ...)) {
+    if (!(is_argument_supported<std::decay_t<A>>(arguments, kNumbers) && ...)) {
       return at::native::call_fallback_fn<&cpu_fallback, Op>::call(
           arguments...);
     }
@@ -245,12 +249,12 @@ struct Entry<Kernel, Op, Return, std::tuple<A...>> {
 
 // A run-time function pointer, not TORCH_FN: one boxing wrapper a signature
 // instead of one an op, which saves a third of the compile time.
-template <class Kernel, class Op>
+template <class Kernel, class Op, Numbers kNumbers = Numbers::kReal>
 void structured(torch::Library& library) {
   using S = detail::Signature<
       typename c10::fn_remove_symint<typename Op::schema>::type>;
-  using E =
-      detail::Entry<Kernel, Op, typename S::Return, typename S::Arguments>;
+  using E = detail::
+      Entry<Kernel, Op, kNumbers, typename S::Return, typename S::Arguments>;
   std::string name = Op::name;
   if (*Op::overload_name) {
     name += std::string(".") + Op::overload_name;

@@ -36,6 +36,10 @@ class Pointwise:
         also: further overloads served by the same stub or expression.
         bool_: expression when the compute type is bool (uchar, 0 or 1).
         integral: expression when the compute type is an integer.
+        complex_: expression when the compute type is complex, a pair of reals.
+            Its functions are those of ``backend/common/complex.clh`` and
+            ``complex_math.clh``, and its value is complex as well: of real and
+            bool outputs the real part, or whether it is zero, is kept.
         dtypes: "floating" or "integral" (with bool) where only those have a
             meaning: others raise NotImplementedError.
         opinfo: name in torch's op_db where it differs from the op's.
@@ -61,6 +65,7 @@ class Pointwise:
     also: tuple[str, ...] = ()
     bool_: str = ""
     integral: str = ""
+    complex_: str = ""
     dtypes: str = ""
     opinfo: str = ""
     vectorizable: bool = False
@@ -94,6 +99,10 @@ class Reduction:
         extreme: the function of two values that picks one, where ``state``
             is a value and its place.
         moments: ``state`` is a ``welford_t`` of the elements.
+        complex_: what becomes of complex inputs. "parts": real and imaginary
+            parts are reduced by themselves; "magnitudes": their absolute
+            values are; "host": ATen's host function makes them real. Or
+            identity, step and combination of complex numbers.
     """
 
     name: str
@@ -111,3 +120,4 @@ class Reduction:
     vectorizable: bool = False
     extreme: str = ""
     moments: bool = False
+    complex_: str | tuple[str, str, str] = ""

@@ -33,7 +33,12 @@ def math_functions(root: Path) -> re.Pattern[str]:
         path.read_text()
         for path in sorted((root / "backend/common").glob("*.clh"))
         if path.name not in ("types.clh", "reduce.clh", "panels.clh", "lanes.clh")
+        and not path.name.startswith("complex")
     )
+    return _functions_of(text)
+
+
+def _functions_of(text: str) -> re.Pattern[str]:
     names = set(re.findall(r"\b(\w+)\([^;{}()]*\)\s*{", text))
     names |= set(re.findall(r"#\s*define\s+(\w+)", text))
     return re.compile(r"\b(" + "|".join(sorted(names)) + r")\b") if names else None
@@ -55,6 +60,9 @@ class Emitter:
         self._torch = torch
         self._pointwise, self._reductions = load_tables(root)
         self._math = math_functions(root)
+        self._complex_math = _functions_of(
+            (root / "backend/common/complex_math.clh").read_text()
+        )
 
     def write(self, out: Path, json_path: Path) -> None:
         """Writes every generated source, and the table as JSON."""
@@ -131,9 +139,11 @@ class Emitter:
                 _quote(entry.expression),
                 _quote(entry.bool_),
                 _quote(entry.integral),
+                _quote(entry.complex_),
                 _quote(self._input_names(entry, overload)),
                 _quote(self._scalar_names(entry, overload)),
                 self._uses_math(entry.expression, entry.bool_, entry.integral),
+                str(bool(self._complex_math.search(entry.complex_))).lower(),
                 f"Dtypes::k{(entry.dtypes or 'all').capitalize()}",
                 str(entry.vectorizable).lower(),
                 f"Clamp::k{(entry.clamp or 'none').capitalize()}",
@@ -165,6 +175,7 @@ class Emitter:
                 str(entry.vectorizable).lower(),
                 _quote(entry.extreme),
                 str(entry.moments).lower(),
+                self._complex_reduction(entry),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (
@@ -174,6 +185,12 @@ class Emitter:
             + "".join(rows)
             + "};\n\n}  // namespace torch_opencl::ops\n"
         )
+
+    def _complex_reduction(self, entry: Reduction) -> str:
+        if isinstance(entry.complex_, tuple):
+            texts = ", ".join(_quote(text) for text in entry.complex_)
+            return f"Complex::kNumbers, {{{texts}}}"
+        return f"Complex::k{(entry.complex_ or 'none').capitalize()}"
 
     # Registrations.
 
@@ -226,6 +243,7 @@ class Emitter:
         headers: set[str],
     ) -> str:
         op = f"at::_ops::{overload.cpp_name}"
+        numbers = ", Numbers::kRealAndComplex" if entry.complex_ else ""
         if not entry.stub:
             meta = self._torch.meta_class(overload)
             if meta is None or meta[1] != "TensorIteratorBase":
@@ -241,18 +259,18 @@ class Emitter:
             )
             return (
                 f"structured<PointwiseKernel<at::meta::{meta[0]}, {row}, "
-                f"{mask}>, {op}>(m)"
+                f"{mask}>, {op}{numbers}>(m)"
             )
         headers.add(f"{overload.header}_native.h")
         implementation = self._torch.structured_implementation(overload)
         if implementation is not None and not entry.function:
-            return f"structured<at::native::{implementation}, {op}>(m)"
+            return f"structured<at::native::{implementation}, {op}{numbers}>(m)"
         function = entry.function or self._torch.native_function(overload)
         if function is None:
             raise SchemaError(f"ATen exports no function for {overload.name}")
         return (
             f'm.impl("{overload.name}", &WithFallback<{op}, '
-            f"static_cast<Native<{op}>>(&at::native::{function})>::call)"
+            f"static_cast<Native<{op}>>(&at::native::{function}){numbers}>::call)"
         )
 
 

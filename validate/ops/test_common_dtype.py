@@ -172,7 +172,5 @@ def test_numbers_that_a_dtype_does_not_hold(device):
 def test_complex_numbers_of_the_cpu(device):
     condition = torch.tensor([True, False])
     moved = condition.to(device)
-    with pytest.raises(
-        NotImplementedError, match="where"
-    ):  # TORCH_OPENCL_FALLBACK=error
-        torch.where(moved, torch.tensor(1 + 2j), 2.0)
+    result = torch.where(moved, torch.tensor(1 + 2j), 2.0)
+    assert torch.equal(result.cpu(), torch.where(condition, torch.tensor(1 + 2j), 2.0))

@@ -120,17 +120,6 @@ def test_flip_keeps_channels_last(device):
     assert torch.equal(result.cpu(), x.flip(1, 3))
 
 
-@pytest.fixture
-def skip_complex_for_gpus(pytestconfig):
-    """Kernels for GPUs have no complex dtypes: the CPU would compute them."""
-
-    def skip(dtype):
-        if dtype.is_complex and pytestconfig.getoption("gpu_class"):
-            pytest.skip("complex numbers are moved by kernels for CPUs only")
-
-    return skip
-
-
 def _same(x, y, call):
     result, expected = call(y), call(x)
     assert torch.equal(result.cpu(), expected)
@@ -150,8 +139,7 @@ _DTYPES = [
 # Rows around the lengths of vectors, and of pixels of three channels.
 @pytest.mark.parametrize("dtype", _DTYPES)
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 49, 8195])
-def test_flips_and_rolls_of_rows(device, dtype, width, skip_complex_for_gpus):
-    skip_complex_for_gpus(dtype)
+def test_flips_and_rolls_of_rows(device, dtype, width):
     for channels in (1, 2, 3, 4):
         x = torch.randint(100, (2, 3, width, channels)).to(dtype)
         y = x.to(device)
@@ -215,8 +203,7 @@ def test_flips_of_many_dimensions(device):
     _same(x, x.to(device), lambda x: x.roll([1] * 6, list(range(0, 12, 2))))
 
 
-def test_flips_of_conjugates_and_negatives(device, skip_complex_for_gpus):
-    skip_complex_for_gpus(torch.complex64)
+def test_flips_of_conjugates_and_negatives(device):
     x = torch.randn(4, 20, dtype=torch.complex64)
     _same(x, x.to(device), lambda x: x.conj().flip(1))
     _same(x, x.to(device), lambda x: x.conj().imag.flip(0, 1))
