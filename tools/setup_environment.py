@@ -60,6 +60,7 @@ def missing_system_packages() -> list[str]:
     present = {
         "g++": shutil.which("g++") or shutil.which("c++"),
         "opencl-headers": os.path.exists("/usr/include/CL/cl.h"),
+        "libvkfft-dev": glob.glob("/usr/include/**/vkFFT.h", recursive=True),
         "ocl-icd-libopencl1": "libOpenCL.so.1" in libraries,
         "pocl-opencl-icd": glob.glob("/etc/OpenCL/vendors/pocl*.icd"),
         f"{version}-dev": header.exists(),

@@ -9,9 +9,6 @@ const std::vector<std::string>& cpu_on_purpose() {
   static const auto* families = new std::vector<std::string>{
       "aten::_cholesky_solve_helper",
       "aten::_compute_linear_combination",
-      "aten::_fft_c2c",
-      "aten::_fft_c2r",
-      "aten::_fft_r2c",
       "aten::_histogramdd_bin_edges",
       "aten::_histogramdd_from_bin_cts",
       "aten::_histogramdd_from_bin_tensors",

@@ -305,6 +305,12 @@ Kernel& ProgramCache::get_generated(const std::string& name,
   return impl_->kernel_of(name, text, kernel_name.c_str(), options);
 }
 
+cl_program ProgramCache::build_released(const std::string& name,
+                                        const std::string& text) {
+  const std::lock_guard lock(impl_->build_mutex);
+  return impl_->build(name, text, impl_->options);
+}
+
 ProgramCache::Statistics ProgramCache::statistics() const {
   const std::lock_guard lock(impl_->build_mutex);
   return impl_->statistics;

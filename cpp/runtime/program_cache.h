@@ -63,6 +63,10 @@ class ProgramCache {
                         const std::string& kernel_name,
                         const std::string& options = "");
 
+  // A built program that the caller releases: for kernels of a library, which
+  // come and go with its plans. From disk where it is there, too.
+  cl_program build_released(const std::string& name, const std::string& text);
+
   struct Statistics {
     int64_t built = 0;    // compiled from source
     int64_t loaded = 0;   // from the disk cache

@@ -1,0 +1,97 @@
+// VkFFT's header with its calls of OpenCL led to ours: programs come from our
+// cache and kernels go to our queues. For fft_plan.cpp only.
+#pragma once
+
+#include "api.h"
+#include "queue.h"
+
+#include <exception>
+
+namespace torch_opencl::runtime::vkfft {
+
+// What the calls of the running thread are for.
+struct Call {
+  Device* device = nullptr;
+  Queue* queue = nullptr;
+  size_t bytes = 0;          // of buffers created
+  std::exception_ptr error;  // VkFFT knows codes only
+};
+inline thread_local Call* current = nullptr;
+
+inline cl_program create_program(cl_context,
+                                 cl_uint,
+                                 const char** text,
+                                 const size_t* length,
+                                 cl_int* code) {
+  try {
+    *code = CL_SUCCESS;
+    return current->device->programs().build_released(
+        "fft", std::string(text[0], length[0]));
+  } catch (...) {
+    current->error = std::current_exception();
+    *code = CL_BUILD_PROGRAM_FAILURE;
+    return nullptr;
+  }
+}
+
+// create_program has built it.
+inline cl_int build_program(
+    cl_program, cl_uint, const cl_device_id*, const char*, void*, void*) {
+  return CL_SUCCESS;
+}
+
+inline cl_mem create_buffer(cl_context context,
+                            cl_mem_flags flags,
+                            size_t bytes,
+                            void* host,
+                            cl_int* code) {
+  current->bytes += bytes;
+  return api().clCreateBuffer(context, flags, bytes, host, code);
+}
+
+inline cl_int enqueue_kernel(cl_command_queue,
+                             cl_kernel handle,
+                             cl_uint,
+                             const size_t*,
+                             const size_t* global,
+                             const size_t* local,
+                             cl_uint,
+                             const cl_event*,
+                             cl_event*) {
+  try {
+    Kernel kernel;
+    kernel.handle = handle;
+    kernel.name = "fft:VkFFT";
+    current->queue->launch(
+        kernel,
+        {3, {global[0], global[1], global[2]}, {local[0], local[1], local[2]}});
+    return CL_SUCCESS;
+  } catch (...) {
+    current->error = std::current_exception();
+    return CL_INVALID_OPERATION;
+  }
+}
+
+}  // namespace torch_opencl::runtime::vkfft
+
+#define TORCH_OPENCL_API(name) ::torch_opencl::runtime::api().name
+#define clBuildProgram ::torch_opencl::runtime::vkfft::build_program
+#define clCreateBuffer ::torch_opencl::runtime::vkfft::create_buffer
+#define clCreateCommandQueue TORCH_OPENCL_API(clCreateCommandQueue)
+#define clCreateKernel TORCH_OPENCL_API(clCreateKernel)
+#define clCreateProgramWithBinary TORCH_OPENCL_API(clCreateProgramWithBinary)
+#define clCreateProgramWithSource ::torch_opencl::runtime::vkfft::create_program
+#define clEnqueueNDRangeKernel ::torch_opencl::runtime::vkfft::enqueue_kernel
+#define clEnqueueWriteBuffer TORCH_OPENCL_API(clEnqueueWriteBuffer)
+#define clFinish TORCH_OPENCL_API(clFinish)
+#define clGetDeviceInfo TORCH_OPENCL_API(clGetDeviceInfo)
+#define clGetProgramBuildInfo TORCH_OPENCL_API(clGetProgramBuildInfo)
+#define clGetProgramInfo TORCH_OPENCL_API(clGetProgramInfo)
+#define clReleaseCommandQueue TORCH_OPENCL_API(clReleaseCommandQueue)
+#define clReleaseKernel TORCH_OPENCL_API(clReleaseKernel)
+#define clReleaseMemObject TORCH_OPENCL_API(clReleaseMemObject)
+#define clReleaseProgram TORCH_OPENCL_API(clReleaseProgram)
+#define clSetKernelArg TORCH_OPENCL_API(clSetKernelArg)
+
+#define VKFFT_BACKEND 3
+#include <vkFFT.h>
