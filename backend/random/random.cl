@@ -195,3 +195,7 @@ DISTRIBUTION random_integer(PARAMETERS(integer_t), const ulong range, const long
   }
 #endif
 }
+
+#if defined(GAMMA) || defined(POISSON) || defined(BINOMIAL)
+#include "rejection.clh"
+#endif

@@ -59,3 +59,27 @@ def test_out_of_another_dtype(device):
             torch.ones(3, dtype=torch.int32, device=device),
             out=torch.empty(0, device=device),
         )
+
+
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_histogram(device, weighted, density):
+    x = torch.randn(3, 40)
+    x[0, 0] = float("nan")
+    weight = torch.rand(3, 40) if weighted else None
+    moved = weight.to(device) if weighted else None
+    edges = torch.tensor([-1.5, -0.5, 0.0, 0.25, 2.0])
+    torch.opencl.reset_fallback_stats()
+    for bins, own in ((edges, edges.to(device)), (7, 7)):
+        options = {} if bins is edges else {"range": (-1.0, 2.5)}
+        expected = torch.histogram(x, bins, weight=weight, density=density, **options)
+        result = torch.histogram(
+            x.to(device), own, weight=moved, density=density, **options
+        )
+        torch.testing.assert_close(result.hist.cpu(), expected.hist)
+        torch.testing.assert_close(result.bin_edges.cpu(), expected.bin_edges)
+    y = x[1:].contiguous()
+    torch.testing.assert_close(
+        torch.histogram(y.to(device), 5).hist.cpu(), torch.histogram(y, 5).hist
+    )
+    assert torch.opencl.fallback_stats() == {}

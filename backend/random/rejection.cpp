@@ -1,0 +1,110 @@
+// _standard_gamma, _sample_dirichlet, poisson and binomial. Bad parameters give
+// NaN: a kernel cannot raise before somebody waits.
+#include "../../cpp/aten/fallback.h"
+#include "../../cpp/aten/launch.h"
+#include "../../cpp/device/generator.h"
+#include "../common/dtype_check.h"
+#include "kernel_sources.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/_sample_dirichlet_ops.h>
+#include <ATen/ops/_standard_gamma_ops.h>
+#include <ATen/ops/binomial_ops.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/poisson_ops.h>
+#include <torch/library.h>
+
+#include <limits>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+using MaybeGenerator = std::optional<at::Generator>;
+
+// Blocks of four numbers that the generator sets aside for every element.
+constexpr int64_t kBlocks = 256;
+
+Tensor draw(const Tensor& first,
+            const Tensor& second,
+            const MaybeGenerator& generator,
+            const char* distribution) {
+  const Tensor out = at::empty(first.sizes(), first.options());
+  if (out.numel() == 0) {
+    return out;
+  }
+  const device::PhiloxState state =
+      device::reserve_philox(generator, out.device(), 4 * kBlocks);
+  launch(out,
+         sources::random,
+         "random_by_rejection",
+         {{"DTYPE", dtype_of(out)},
+          {"OUT_DTYPE", dtype_of(out)},
+          {"LANES", 1},
+          {"REAL_IS_DOUBLE", out.scalar_type() == at::kDouble},
+          {distribution, 1}},
+         range(out.numel(), 64),
+         arg(out),
+         arg_in(first.contiguous()),   // copy: one index for all
+         arg_in(second.contiguous()),  // copy: one index for all
+         static_cast<uint64_t>(out.numel()),
+         state.seed,
+         state.offset / 4);
+  return out;
+}
+
+Tensor standard_gamma(const Tensor& self, MaybeGenerator generator) {
+  check_floating("gamma_cpu", self);
+  const double least = self.scalar_type() == at::kDouble
+                           ? std::numeric_limits<double>::min()
+                           : std::numeric_limits<float>::min();
+  return draw(self, self, generator, "GAMMA").clamp_min_(least);
+}
+
+Tensor poisson(const Tensor& self, MaybeGenerator generator) {
+  check_floating("poisson_cpu", self);
+  return draw(self, self, generator, "POISSON");
+}
+
+Tensor binomial(const Tensor& count,
+                const Tensor& prob,
+                MaybeGenerator generator) {
+  check_floating("binomial_cpu", count);
+  const auto [n, p] = at::expand_outplace(count, prob);
+  TORCH_CHECK(n->scalar_type() == p->scalar_type(),
+              "Found dtype ",
+              p->scalar_type(),
+              " but expected ",
+              n->scalar_type());
+  return draw(*n, *p, generator, "BINOMIAL");
+}
+
+// Gamma numbers over their sum, in float for the half types.
+Tensor sample_dirichlet(const Tensor& self, MaybeGenerator generator) {
+  check_floating("dirichlet", self);
+  const at::ScalarType compute = compute_type(self.scalar_type());
+  const Tensor gamma = standard_gamma(self.to(compute), generator);
+  const bool is_double = compute == at::kDouble;
+  const double least = is_double ? std::numeric_limits<double>::min()
+                                 : std::numeric_limits<float>::min();
+  const double most = 1 - (is_double ? std::numeric_limits<double>::epsilon()
+                                     : std::numeric_limits<float>::epsilon()) /
+                              2;
+  return gamma.div(gamma.sum(-1, true))
+      .clamp_(least, most)
+      .to(self.scalar_type());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_standard_gamma",
+         &WithFallback<at::_ops::_standard_gamma, &standard_gamma>::call);
+  m.impl("poisson", &WithFallback<at::_ops::poisson, &poisson>::call);
+  m.impl("binomial", &WithFallback<at::_ops::binomial, &binomial>::call);
+  m.impl("_sample_dirichlet",
+         &WithFallback<at::_ops::_sample_dirichlet, &sample_dirichlet>::call);
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,170 @@
+"""Ops that are a few others: weight norm, segments, pairs of rows, parts of batch
+normalisation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from against_cpu import FLOATS, check
+
+
+@pytest.fixture(autouse=True)
+def _on_the_device(device):
+    torch.opencl.reset_fallback_stats()
+    yield
+    assert torch.opencl.fallback_stats() == {}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dim", [0, 2])
+def test_weight_norm(device, dim, dtype):
+    v = torch.randn(4, 3, 5)
+    g = torch.randn([4, 1, 1] if dim == 0 else [1, 1, 5])
+    check(lambda v, g: torch._weight_norm(v, g, dim), [v, g], device, dtype)
+
+
+def test_weight_norm_of_a_layer(device):
+    torch.manual_seed(0)
+    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(3, 4, 3))
+    x = torch.randn(2, 3, 9)
+    expected = layer(x)
+    expected.sum().backward()
+    gradients = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    moved = layer.to(device)
+    result = moved(x.to(device))
+    result.sum().backward()
+    torch.testing.assert_close(result.cpu(), expected)
+    for parameter, gradient in zip(moved.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), gradient)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("initial", [None, 2.0])
+def test_segment_reduce(device, reduction, initial):
+    def by_lengths(x):
+        lengths = torch.tensor([2, 3, 1, 1], device=x.device)
+        return torch.segment_reduce(x, reduction, lengths=lengths, initial=initial)
+
+    def by_offsets(x):
+        offsets = torch.tensor([0, 2, 5, 7], device=x.device)
+        return torch.segment_reduce(x, reduction, offsets=offsets, initial=initial)
+
+    def of_rows(x):
+        lengths = torch.tensor([[2, 5], [3, 4]], device=x.device)
+        return torch.segment_reduce(x, reduction, lengths=lengths, axis=1)
+
+    check(by_lengths, [torch.randn(7, 3)], device)
+    check(by_offsets, [torch.randn(7)], device)
+    check(of_rows, [torch.randn(2, 7, 2)], device)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max", "prod"])
+def test_empty_segments(device, reduction):
+    x = torch.randn(3, 2)
+    lengths = torch.tensor([0, 3, 0])
+    expected = torch.segment_reduce(x, reduction, lengths=lengths, unsafe=True)
+    result = torch.segment_reduce(
+        x.to(device), reduction, lengths=lengths.to(device), unsafe=True
+    )
+    torch.testing.assert_close(result.cpu(), expected, equal_nan=True)
+
+
+def test_segment_product_with_zeros(device):
+    x = torch.tensor([2.0, 0.0, 3.0, 0.0, 0.0, 4.0])
+    results = []
+    for on in ("cpu", device):
+        leaf = x.to(on, copy=True).requires_grad_()
+        lengths = torch.tensor([3, 3], device=on)
+        torch.segment_reduce(leaf, "prod", lengths=lengths).sum().backward()
+        results.append(leaf.grad.cpu())
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 1.5, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_pdist(device, p, rows):
+    check(lambda x: torch.pdist(x, p), [torch.randn(rows, 5)], device)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.int64])
+@pytest.mark.parametrize("size", [0, 3, 40])
+def test_nonzero_static(device, size, dtype):
+    x = torch.randint(0, 2, (3, 5, 2)).to(dtype)
+    for tensor in (x, x.transpose(0, 2), x[:0], x[0, 0, :1]):
+        expected = torch.nonzero_static(tensor, size=size, fill_value=-7)
+        moved = tensor.to(device)
+        result = torch.nonzero_static(moved, size=size, fill_value=-7)
+        assert torch.equal(result.cpu(), expected)
+        out = torch.empty(0, dtype=torch.int64, device=device)
+        torch.nonzero_static(moved, size=size, fill_value=-7, out=out)
+        assert torch.equal(out.cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_parts_of_batch_norm(device, dtype):
+    """Two parts, put together, are batch normalisation of the whole."""
+    torch.manual_seed(1)
+    whole = torch.randn(6, 3, 4)
+    weight, bias = torch.rand(3) + 0.5, torch.randn(3)
+    mean, var = torch.randn(3), torch.rand(3)
+    grad = torch.randn(6, 3, 4)
+
+    x = whole.double().requires_grad_()
+    w, b = weight.double().requires_grad_(), bias.double().requires_grad_()
+    means, variances = mean.double(), var.double()
+    y = torch.nn.functional.batch_norm(x, means, variances, w, b, True, 0.1, 1e-5)
+    y.backward(grad.double())
+
+    def on(tensor):
+        return tensor.to(device, dtype)
+
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    parts = [on(whole[:2]), on(whole[2:])]
+    found = [torch.batch_norm_stats(part, 1e-5) for part in parts]
+    running = mean.to(device, wide), var.to(device, wide)
+    counts = torch.tensor([8.0, 16.0], device=device, dtype=wide)
+    average, invstd = torch.batch_norm_gather_stats_with_counts(
+        parts[0],
+        torch.stack([m for m, _ in found]),
+        torch.stack([s for _, s in found]),
+        *running,
+        0.1,
+        1e-5,
+        counts,
+    )
+    results = [
+        torch.batch_norm_elemt(part, on(weight), on(bias), average, invstd, 1e-5)
+        for part in parts
+    ]
+    grads = [on(grad[:2]), on(grad[2:])]
+    sums = [
+        torch.batch_norm_backward_reduce(
+            g, part, average, invstd, on(weight), True, True, True
+        )
+        for g, part in zip(grads, parts, strict=True)
+    ]
+    sum_dy, sum_dy_xmu = (sum(s[i] for s in sums) for i in (0, 1))
+    of_inputs = [
+        torch.batch_norm_backward_elemt(
+            g, part, average, invstd, on(weight), sum_dy, sum_dy_xmu, counts.int()
+        )
+        for g, part in zip(grads, parts, strict=True)
+    ]
+    precision = {
+        torch.float64: 1e-10,
+        torch.float32: 1e-5,
+        torch.float16: 1e-2,
+        torch.bfloat16: 1e-1,
+    }[dtype]
+    for result, expected in (
+        (torch.cat(results), y),
+        (torch.cat(of_inputs), x.grad),
+        (sum(s[2] for s in sums), w.grad),
+        (sum(s[3] for s in sums), b.grad),
+        (running[0], means),
+        (running[1], variances),
+    ):
+        torch.testing.assert_close(
+            result.cpu().double(), expected.detach(), rtol=precision, atol=precision
+        )

@@ -1,0 +1,101 @@
+"""Gamma, Dirichlet, Poisson and binomial numbers: distributions and edges."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scipy import stats
+
+COUNT = 20_011
+_FLOATS = (torch.float32, torch.float64)
+
+
+@pytest.fixture(autouse=True)
+def _on_the_device(device):
+    torch.opencl.reset_fallback_stats()
+    torch.opencl.manual_seed_all(5)
+    yield
+    assert torch.opencl.fallback_stats() == {}
+
+
+@pytest.mark.parametrize("dtype", _FLOATS)
+@pytest.mark.parametrize("shape", [0.3, 1.0, 2.5, 60.0])
+def test_gamma(device, shape, dtype):
+    x = torch._standard_gamma(torch.full((COUNT,), shape, device=device, dtype=dtype))
+    numbers = x.cpu().double().numpy()
+    assert stats.kstest(numbers, stats.gamma(shape).cdf).pvalue > 1e-4
+
+
+def _matches(numbers, distribution):
+    """Frequencies by a chi-square test, in cells of at least 20 expected numbers."""
+    values = torch.arange(int(numbers.max()) + 2)
+    expected = COUNT * torch.tensor(distribution.pmf(values.numpy()))
+    found = torch.bincount(numbers.long(), minlength=len(values)).double()
+    often = expected >= 20
+    cells = torch.cat([found[often], found[~often].sum()[None]])
+    wanted = torch.cat([expected[often], COUNT - expected[often].sum()[None]])
+    if wanted[-1] < 5:
+        assert cells[-1] < 60
+        cells, wanted = cells[:-1], wanted[:-1] * cells[:-1].sum() / wanted[:-1].sum()
+    assert stats.chisquare(cells.numpy(), wanted.numpy()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("dtype", _FLOATS)
+@pytest.mark.parametrize("rate", [0.2, 4.0, 9.9, 10.0, 55.0])
+def test_poisson(device, rate, dtype):
+    x = torch.poisson(torch.full((COUNT,), rate, device=device, dtype=dtype))
+    assert torch.equal(x, x.floor())
+    _matches(x.cpu(), stats.poisson(rate))
+
+
+@pytest.mark.parametrize("dtype", _FLOATS)
+@pytest.mark.parametrize("count, p", [(1, 0.5), (9, 0.2), (40, 0.4), (200, 0.9)])
+def test_binomial(device, count, p, dtype):
+    n = torch.full((COUNT,), float(count), device=device, dtype=dtype)
+    x = torch.binomial(n, torch.full_like(n, p))
+    _matches(x.cpu(), stats.binom(count, p))
+
+
+def test_dirichlet(device):
+    shapes = torch.tensor([0.5, 2.0, 4.0], device=device)
+    x = torch._sample_dirichlet(shapes.expand(COUNT, 3)).cpu().double()
+    torch.testing.assert_close(x.sum(1), torch.ones(COUNT, dtype=torch.float64))
+    for column, shape in zip(x.t(), (0.5, 2.0, 4.0), strict=True):
+        marginal = stats.beta(shape, 6.5 - shape)
+        assert stats.kstest(column.numpy(), marginal.cdf).pvalue > 1e-4
+
+
+def test_parameters_at_edges(device):
+    rates = torch.tensor([0.0, -1.0, float("nan")], device=device)
+    assert torch.poisson(rates).cpu().nan_to_num(9.0).tolist() == [0, 9, 9]
+    assert torch._standard_gamma(rates[:1]).item() > 0
+    n = torch.tensor([5.0, 5.0, 0.0, 5.0], device=device)
+    p = torch.tensor([0.0, 1.0, 0.5, float("nan")], device=device)
+    assert torch.binomial(n, p).cpu().nan_to_num(9.0).tolist() == [0, 5, 0, 9]
+    assert torch.poisson(rates[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types(device, dtype):
+    x = torch.poisson(torch.full((COUNT,), 4.0, device=device, dtype=dtype))
+    assert x.dtype == dtype
+    assert abs(x.float().mean().item() - 4) < 0.1
+
+
+def test_seeds_repeat(device):
+    rates = torch.rand(7, 9).mul(20).to(device)
+    draws = []
+    for _ in range(2):
+        generator = torch.Generator(device).manual_seed(3)
+        draws.append(torch.poisson(rates.t(), generator=generator))
+    assert torch.equal(*draws)
+    assert not torch.equal(draws[0], torch.poisson(rates.t(), generator=generator))
+
+
+def test_errors_are_torchs(device):
+    for call in (torch.poisson, torch._standard_gamma):
+        with pytest.raises(NotImplementedError) as expected:
+            call(torch.ones(3, dtype=torch.int64))
+        with pytest.raises(NotImplementedError) as raised:
+            call(torch.ones(3, dtype=torch.int64, device=device))
+        assert str(raised.value) == str(expected.value)
