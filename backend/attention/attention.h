@@ -67,6 +67,10 @@ struct AttentionGradients {
 void attention_forward(const Attention& attention,
                        const at::Tensor& out,
                        const at::Tensor& logsumexp);
+// The same of one query a head, without dropout.
+void attention_decode(const Attention& attention,
+                      const at::Tensor& out,
+                      const at::Tensor& logsumexp);
 void attention_backward(const Attention& attention,
                         const AttentionGradients& gradients);
 

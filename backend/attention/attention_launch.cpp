@@ -93,6 +93,10 @@ void run(const Attention& attention,
 void attention_forward(const Attention& attention,
                        const Tensor& out,
                        const Tensor& logsumexp) {
+  if (attention.shape.queries == 1 && !attention.has_dropout) {
+    attention_decode(attention, out, logsumexp);
+    return;
+  }
   run(attention,
       {"attention_forward_cpu", "attention_forward_gpu"},
       attention.shape.queries,

@@ -1,0 +1,115 @@
+// Attention with one query a head, as an LLM decodes: keys and values are read
+// once, and split in parts where heads are too few for the device.
+#include "attention.h"
+#include "kernel_sources.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace torch_opencl::ops {
+namespace {
+
+using namespace torch_opencl::aten;
+using at::Tensor;
+
+// Keys that pay for a part, and of a tile of the kernels.
+constexpr int64_t kFewestKeys = 128;
+constexpr int64_t kTile = 64;
+// Work-groups of a GPU that hide a unit's loads, and work-items of a CPU that
+// keep its threads busy to the end.
+constexpr int64_t kGroupsOfUnit = 4;
+constexpr int64_t kItemsOfUnit = 2;
+
+int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// Few widths, hence few programs.
+int64_t columns(int64_t head_dim, bool is_cpu) {
+  if (is_cpu && head_dim <= 128) {
+    return ceil_div(head_dim, 32) * 32;
+  }
+  return head_dim <= 64 ? 64 : (head_dim <= 128 ? 128 : 256);
+}
+
+// Query heads that share what is read of a key head: registers of CPUs hold
+// their sums.
+int64_t shared_heads(int64_t group, int64_t head_dim, bool is_cpu) {
+  const int64_t most = !is_cpu || head_dim <= 64 ? 4 : head_dim <= 128 ? 2 : 1;
+  return std::min(group, most);
+}
+
+}  // namespace
+
+void attention_decode(const Attention& attention,
+                      const Tensor& out,
+                      const Tensor& logsumexp) {
+  const AttentionShape& shape = attention.shape;
+  const runtime::Device& device = aten::device_of(out);
+  const bool is_cpu = device.is_cpu();
+  const int64_t head_dim = attention.head_dim();
+  const int64_t group = shape.heads / shape.key_heads;
+  const int64_t heads = shared_heads(group, head_dim, is_cpu);
+  const int64_t chunks = shape.key_heads * ceil_div(group, heads);
+  const int64_t keys = attention.is_causal ? 1 : shape.keys;
+  const int64_t wanted = ceil_div(
+      device.info().compute_units * (is_cpu ? kItemsOfUnit : kGroupsOfUnit),
+      attention.batch * chunks);
+  const int64_t most = std::max<int64_t>(keys / kFewestKeys, 1);
+  const int64_t keys_of_part =
+      ceil_div(ceil_div(keys, std::min(wanted, most)), kTile) * kTile;
+  const int64_t parts = ceil_div(keys, keys_of_part);
+  Tensor sums;
+  Tensor statistics;
+  if (parts > 1) {
+    const int64_t rows = attention.batch * shape.heads * parts;
+    sums = at::empty({rows, shape.value_dim}, logsumexp.options());
+    statistics = at::empty({rows, 2}, logsumexp.options());
+  }
+  const bool has_mask = attention.mask.defined();
+  const at::ScalarType mask_dtype =
+      has_mask ? attention.mask.scalar_type() : at::kFloat;
+  const bool is_dense = attention.query.stride(3) == 1 &&
+                        attention.key.stride(3) == 1 &&
+                        attention.value.stride(3) == 1;
+  const int64_t items = is_cpu ? 1 : 128;
+  launch(out,
+         is_cpu ? sources::attention_decode_cpu : sources::attention_decode_gpu,
+         is_cpu ? "attention_decode_cpu" : "attention_decode_gpu",
+         {{"DTYPE", dtype_of(out)},
+          {"HEAD_DIM", columns(head_dim, is_cpu)},
+          {"HEADS", heads},
+          {"HAS_PARTS", parts > 1},
+          {"IS_DENSE", is_dense},
+          {"HAS_MASK", has_mask},
+          {"MASK_DTYPE", dtype_of(mask_dtype)},
+          {"MASK_IS_BOOL", mask_dtype == at::kBool},
+          {"IS_CAUSAL", attention.is_causal}},
+         range(parts * items, chunks, attention.batch, items, 1, 1),
+         shape,
+         arg_in(attention.query),
+         arg_in(attention.key),
+         arg_in(attention.value),
+         arg_in(attention.mask),
+         arg(out),
+         arg(logsumexp),
+         arg(sums),
+         arg(statistics),
+         static_cast<int32_t>(keys_of_part));
+  if (parts > 1) {
+    launch(out,
+           sources::attention_parts,
+           "attention_parts",
+           {{"DTYPE", dtype_of(out)}},
+           range(shape.value_dim, shape.heads, attention.batch, 64, 1, 1),
+           shape,
+           arg_in(sums),
+           arg_in(statistics),
+           static_cast<int32_t>(parts),
+           arg(out),
+           arg(logsumexp));
+  }
+}
+
+}  // namespace torch_opencl::ops
