@@ -380,3 +380,28 @@ def test_op_that_cannot_be_generated(device, monkeypatch, caplog, length):
     with caplog.at_level("DEBUG", "torch_opencl.inductor"):
         _check(function, (randn(30, length), randn(length)), device)
     assert "aten.special_erfcx.default: asked to" in caplog.text
+
+
+@pytest.mark.parametrize("function", [torch.erf, torch.tanh], ids=["erf", "tanh"])
+def test_function_of_all_sizes(device, function):
+    x = torch.cat([torch.linspace(-11, 11, 5000), torch.logspace(-37, 0, 3000)])
+    x[:5] = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, -0.0])
+    result = torch.compile(function)(x.to(device)).cpu()
+    exact = function(x.double()).float()
+    torch.testing.assert_close(result, exact, rtol=3e-7, atol=1e-37, equal_nan=True)
+    assert torch.equal(result.signbit()[3:], exact.signbit()[3:])
+
+
+def test_row_that_is_written_between_its_loops(device):
+    """It is not kept: the second loop reads what the first wrote."""
+
+    def function(x):
+        total = torch.erf(x).sum(1, keepdim=True)
+        x.copy_(x + total)
+        return torch.erf(x).sum(1), torch.erf(x) / total
+
+    x = torch.randn(9, 70)
+    ours, theirs = x.to(device), x.clone()
+    results = torch.compile(function, fullgraph=True)(ours)
+    torch.testing.assert_close([r.cpu() for r in results], [*function(theirs)])
+    torch.testing.assert_close(ours.cpu(), theirs)

@@ -395,7 +395,7 @@ def test_second_calls_check_arguments(device):
             z = torch.empty(8, 5, device=device).t()
             assert add(y, other, number, z) is z
             torch.testing.assert_close(z, wanted)
-        with pytest.raises(TypeError, match="float32|dtype"):
+        with pytest.raises(TypeError, match="dtype"):
             add(y, y.int(), 0.5)
         with pytest.raises(TypeError):
             add(y, y, torch.ones((), dtype=torch.int32, device=device))

@@ -7,12 +7,14 @@ math.clh, which eager's kernels use too and which serve one floating type a prog
 from __future__ import annotations
 
 _SAME_NAMES = (
-    *("exp2", "expm1", "log2", "log10", "log1p", "sqrt", "rsqrt", "erf", "erfc"),
-    *("asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("exp2", "expm1", "log2", "log10", "log1p", "sqrt", "rsqrt", "erfc"),
+    *("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
 )
 # Of floating arguments, {0} and so on. Integers are converted to float32 first.
 FLOATING = {
     "exp": "whole_exp({0})",
+    "erf": "whole_erf({0})",
+    "tanh": "whole_tanh({0})",
     "log": "log({0})",
     "sin": "sine({0})",
     "cos": "cosine({0})",

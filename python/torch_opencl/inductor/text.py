@@ -11,6 +11,7 @@ from torch._inductor.codegen.common import IndentedBuffer, SizeArg, TensorArg
 from torch._inductor.virtualized import V
 
 from ..opencl.devices import get_device_properties
+from .kept_rows import keep_rows
 from .kernel import KernelBody, Section
 from .reductions import Accumulator
 from .types import LANES, SCALAR, NotGenerated, name_of, type_of
@@ -22,6 +23,8 @@ without."""
 _MOMENTS = 32
 """Steps at most between two updates of a mean."""
 _SHORT_RUN = 8
+_KEPT_ROW = 4096
+"""Elements of a row that may be kept: what the first level of caches holds."""
 
 
 class OpenCLKernel(KernelBody):
@@ -294,8 +297,38 @@ class OpenCLKernel(KernelBody):
 
     # The kernel.
 
+    def _keep_rows(self, body: IndentedBuffer) -> None:
+        """Where loops over one row compute the same."""
+        trees = [t for t in self.range_trees if t.is_reduction]
+        if self.form.lanes != "r" or not isinstance(trees[0].numel, sympy.Integer):
+            return
+        mutated = V.graph.scheduler.mutation_real_name
+        if not mutated.keys().isdisjoint(self.args.output_buffers):
+            return  # a row that is read again may be another one
+        (tree,) = trees
+        size = -(-int(tree.numel) // LANES) * LANES
+        loops = [
+            section
+            for section in self.sections
+            if section.is_loop
+            and self.run_length(tree, self._entries(tree, section.text.getvalue()))
+            == tree.numel
+        ]
+        if size > _KEPT_ROW:
+            return
+        texts = [section.text.getvalue().split("\n") for section in loops]
+        arrays = keep_rows(texts, f"{tree.prefix}_i")
+        if not arrays:
+            return
+        for name in arrays:
+            body.writeline(f"float {name}_row[{size}] __attribute__((aligned(64)));")
+        for section, lines in zip(loops, texts, strict=True):
+            section.text = IndentedBuffer()
+            section.text.writelines(filter(None, lines))
+
     def _body(self) -> IndentedBuffer:
         body = IndentedBuffer()
+        self._keep_rows(body)
         for section in self.sections:
             if section.is_loop:
                 self._reduce(body, section)
