@@ -124,6 +124,7 @@ _CASES = {
     ),
     "moments_of_nothing": (lambda x: torch.var_mean(x, 0), lambda: (randn(0, 7),)),
     "products_of_bool": (lambda x: (x > -2).prod(1), lambda: (randn(9, 70),)),
+    "polygamma": (lambda x: torch.polygamma(2, x.abs() + 1), lambda: (randn(5, 70),)),
     "power": (lambda x: (x.abs() ** 1.7, x**3, x**-1), lambda: (randn(5, 70),)),
     "matmul_tail": (
         lambda x, y: F.relu(x @ y) + 1,

@@ -81,6 +81,8 @@ SPECIAL = {
 OF_SCALARS = {"igamma", "igammac", "gammainc", "gammaincc", "nextafter"} | {
     name for name in SPECIAL if "polynomial" in name
 }
+# The first argument is a scalar, whatever the lanes.
+SCALAR_FIRST = {"polygamma"}
 # In these the driver's function is not always as good as ours.
 FROM_MATH = {"sin", "cos", "tan"}
 # Of arguments of one dtype: floating text, integral text.

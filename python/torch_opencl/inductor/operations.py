@@ -22,6 +22,7 @@ from .expressions import (
     FROM_MATH,
     OF_BOOL,
     OF_SCALARS,
+    SCALAR_FIRST,
     SPECIAL,
 )
 from .types import (
@@ -110,6 +111,12 @@ def _floating_op(name: str, template: str):
             kept = common_dtype(arguments)
             if not kept.is_floating_point:
                 return expression("{0}", arguments, kept)
+        if name in SCALAR_FIRST and any(map(has_lanes, arguments)):
+            if has_lanes(arguments[0]):
+                raise NotGenerated(f"{name} of many orders")
+            first = operand(arguments[0], dtype, False)
+            text = template.replace("{0}", first).replace("{1}", "{0}")
+            return expression(text, arguments[1:], dtype)
         return expression(template, arguments, dtype, scalars_only=name in OF_SCALARS)
 
     return op
