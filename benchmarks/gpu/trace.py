@@ -153,7 +153,10 @@ class Recording:
 def record(network: str, mode: str) -> dict[str, Any]:
     """The third step, when what is kept of weights is there."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._python_dispatch import (
+        TorchDispatchMode,
+        _disable_current_modes,
+    )
     from torch_opencl.opencl import profiler
 
     from . import zoo
@@ -190,11 +193,33 @@ def record(network: str, mode: str) -> dict[str, Any]:
                 )
             return result
 
+    def run_whole(layer: torch.nn.RNNBase) -> None:
+        """Recurrent layers go step by step under a mode: they run without it."""
+        forward = layer.forward
+
+        def recorded(x, hx=None):
+            begin = len(recording.launches)
+            with _disable_current_modes():
+                result = forward(x, hx)
+            weights = [p for n, p in layer.named_parameters() if "weight" in n]
+            steps = x.shape[0] * x.shape[1]
+            op = {"name": f"aten::{layer.mode.lower()}", "shapes": [list(x.shape)]}
+            op["flops"] = 2.0 * steps * sum(weight.numel() for weight in weights)
+            elements = sum(w.numel() for w in weights) + x.numel() + result[0].numel()
+            op |= {"bytes": 4.0 * elements, "begin": begin}
+            ops.append({**op, "end": len(recording.launches)})
+            return result
+
+        layer.forward = recorded
+
     wanted = {**zoo.NETWORKS, **zoo.PUBLISHED}[network]
     batch = wanted.infer if mode == "infer" else wanted.train
     with torch.device(zoo.DEVICE):
         model = wanted.build()
     model.train(mode == "train")
+    for module in model.modules():
+        if isinstance(module, torch.nn.RNNBase):
+            run_whole(module)
     optimizer = torch.optim.Adam(model.parameters(), 1e-4)
 
     def step(inputs: tuple[torch.Tensor, ...]) -> None:
