@@ -12,8 +12,10 @@
 // are dense, and reads padded copies of rows, which it keeps while filter elements reach
 // them; depthwise_channels has them along the channels, for what channels_last
 // images depthwise_row_tiles.cl leaves.
-// gpu-class: one output a work-item. Nothing is reduced across work-items but
-// in the weight's gradient, where each writes partial sums of its own.
+// gpu-class: depthwise_tiles, from tiles of the source in local memory, or, where
+// these are too large, depthwise_each, one output a work-item. Nothing is reduced
+// across work-items but in the weight's gradient, where each writes partial sums of
+// its own.
 
 #include "types.clh"
 #include "lanes.clh"
@@ -187,5 +189,120 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
   STORE(POINTER(out), n * (size_t)out_stride.s0 + (size_t)channel * out_stride.s1 +
                           oh * out_stride.s2 + ow * out_stride.s3, sum);
 }
+
+#ifdef TILE_COLUMNS
+
+// A work-group makes TILE_COLUMNS x 4 ROW_BLOCKS outputs of PLANES planes from their
+// sources in local memory, an item 4 outputs below each other. Items are neighbours
+// along a row, or along the channels where these are innermost.
+#define TILE_ROWS (4 * ROW_BLOCKS)
+#define FROM(outputs, down, taps, dilation, up) \
+  ((((outputs) - 1) * (down) + ((taps) - 1) * (dilation) + (up) - 1) / (up) + 1)
+#define IN_ROWS FROM(TILE_ROWS, DOWN_H, TAPS_H, DILATION_H, UP_H)
+#define IN_COLUMNS FROM(TILE_COLUMNS, DOWN_W, TAPS_W, DILATION_W, UP_W)
+#if CHANNELS_INNERMOST
+#define PLACE(plane, row, column) (((row) * IN_COLUMNS + (column)) * PLANES + (plane))
+#else
+#define PLACE(plane, row, column) (((plane) * IN_ROWS + (row)) * IN_COLUMNS + (column))
+#endif
+#define FLOOR_DIVIDE(a, b) ((a) >= 0 ? (a) / (b) : -((-(a) + (b) - 1) / (b)))
+// Output j of the item; of a source that is spread, only where a tap meets an element.
+#define ADD_TAP(j)                                                                    \
+  {                                                                                   \
+    const int at = off_h + (block * 4 + j) * DOWN_H + kh * DILATION_H;                \
+    if (UP_H == 1 || at % UP_H == 0)                                                  \
+      sum##j = fma(factor, tile[PLACE(p, at / UP_H, column)], sum##j);                \
+  }
+#define PUT_OUTPUT(j) \
+  if (row + j < out_size.s0) STORE(target, (row + j) * out_stride.s2, sum##j);
+
+kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1)))
+void depthwise_tiles(DEPTHWISE_PARAMETERS, const int images) {
+  local compute_t tile[PLANES * IN_ROWS * IN_COLUMNS];
+  const int item = get_local_id(0);
+#if CHANNELS_INNERMOST
+  const int p = item % PLANES;
+  const int col = item / PLANES % TILE_COLUMNS;
+  const int block = item / (PLANES * TILE_COLUMNS);
+#else
+  const int col = item % TILE_COLUMNS;
+  const int block = item / TILE_COLUMNS % ROW_BLOCKS;
+  const int p = item / (TILE_COLUMNS * ROW_BLOCKS);
+#endif
+  const int tiles_w = (out_size.s1 + TILE_COLUMNS - 1) / TILE_COLUMNS;
+  const int first_row = (int)get_group_id(0) / tiles_w * TILE_ROWS;
+  const int first_column = (int)get_group_id(0) % tiles_w * TILE_COLUMNS;
+  const int first_plane = get_group_id(1) * PLANES;
+  const int planes = images * channels;
+  const int plane = min(first_plane + p, planes - 1);
+  const int channel = plane % channels;
+  // Where the tile's sources begin, and how far into a spread element.
+  const int origin_h = first_row * DOWN_H - padding.s0;
+  const int origin_w = first_column * DOWN_W - padding.s1;
+  const int begin_h = FLOOR_DIVIDE(origin_h, UP_H);
+  const int begin_w = FLOOR_DIVIDE(origin_w, UP_W);
+  const int off_h = origin_h - begin_h * UP_H;
+  const int off_w = origin_w - begin_w * UP_W;
+  const global storage_t *factors =
+      POINTER(weight) + weight_stride.s0 + channel * sources * weight_stride.s1;
+  compute_t sum0 = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
+  compute_t sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  for (int m = 0; m < sources; ++m) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = item; i < PLANES * IN_ROWS * IN_COLUMNS; i += TILE_GROUP) {
+#if CHANNELS_INNERMOST
+      const int own = first_plane + i % PLANES;
+      const int c = i / PLANES % IN_COLUMNS;
+      const int r = i / (PLANES * IN_COLUMNS);
+#else
+      const int c = i % IN_COLUMNS;
+      const int r = i / IN_COLUMNS % IN_ROWS;
+      const int own = first_plane + i / (IN_COLUMNS * IN_ROWS);
+#endif
+      const int ih = begin_h + r;
+      const int iw = begin_w + c;
+      compute_t value = 0;
+      if (own < planes && (uint)ih < (uint)source_size.s0 && (uint)iw < (uint)source_size.s1) {
+        const int n = own / channels;
+        const int from = (own - n * channels) / sharing * sources + m;
+        value = LOAD(POINTER(source) + (size_t)n * source_stride.s0 +
+                         (size_t)from * source_stride.s1,
+                     ih * source_stride.s2 + iw * source_stride.s3);
+      }
+      tile[i] = value;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+#if TAPS_H <= 5
+#pragma unroll
+#endif
+    for (int kh = 0; kh < TAPS_H; ++kh) {
+#pragma unroll
+      for (int kw = 0; kw < TAPS_W; ++kw) {
+        const int along = off_w + col * DOWN_W + kw * DILATION_W;
+        const int column = along / UP_W;
+        const compute_t factor = LOAD(factors, m * weight_stride.s1 + kh * weight_stride.s2 +
+                                                   kw * weight_stride.s3);
+        if (UP_W == 1 || along % UP_W == 0) {
+          ADD_TAP(0)
+          ADD_TAP(1)
+          ADD_TAP(2)
+          ADD_TAP(3)
+        }
+      }
+    }
+  }
+  const int row = first_row + block * 4;
+  if (first_plane + p < planes && first_column + col < out_size.s1) {
+    global storage_t *target = POINTER(out) + (size_t)(plane / channels) * out_stride.s0 +
+                               (size_t)channel * out_stride.s1 +
+                               (first_column + col) * out_stride.s3;
+    PUT_OUTPUT(0)
+    PUT_OUTPUT(1)
+    PUT_OUTPUT(2)
+    PUT_OUTPUT(3)
+  }
+}
+
+#endif
 
 #endif

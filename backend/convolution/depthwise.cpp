@@ -3,6 +3,9 @@
 
 #include "../common/non_temporal.h"
 
+#include <bit>
+#include <optional>
+
 namespace torch_opencl::ops {
 
 using namespace torch_opencl::aten;
@@ -227,6 +230,53 @@ void run_planes(const ConvolutionProblem& p, const Sum& s) {
              s.padding);
 }
 
+// Tiles of GPUs, see depthwise_tiles.
+struct Tile {
+  int64_t columns;
+  int64_t row_blocks;  // of 4 rows
+  int64_t planes;
+};
+constexpr int64_t kTileGroup = 256;
+constexpr int64_t kTileBytes = 16384;  // of local memory
+
+// None where a small tile reaches too far.
+std::optional<Tile> tile_of(const ConvolutionProblem& p, const Sum& s) {
+  const auto power_from = [](int64_t value, int64_t least, int64_t most) {
+    const auto power =
+        std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(value, 1)));
+    return std::clamp(static_cast<int64_t>(power), least, most);
+  };
+  const bool is_across = is_channels_last(s.source, s.out);
+  // Neighbours read whole sectors: of a row, or of 16 channels.
+  Tile tile{};
+  tile.columns = power_from(s.out.size(4), 1, is_across ? 8 : 64);
+  tile.row_blocks = power_from(ceil_div(s.out.size(3), 4),
+                               1,
+                               (is_across ? 16 : kTileGroup) / tile.columns);
+  const auto from = [&](int d, int64_t outputs) {
+    return ((outputs - 1) * s.down[d] +
+            (p.kernel[1 + d] - 1) * p.dilation[1 + d] + s.up[d] - 1) /
+               s.up[d] +
+           1;
+  };
+  const int64_t room =
+      kTileBytes / (s.out.scalar_type() == at::kDouble ? 8 : 4);
+  while (true) {
+    tile.planes = kTileGroup / (tile.columns * tile.row_blocks);
+    const int64_t each = from(0, 4 * tile.row_blocks) * from(1, tile.columns);
+    while (tile.planes > 1 && tile.planes * each > room) {
+      tile.planes /= 2;
+    }
+    if (tile.planes * each <= room) {
+      return tile;
+    }
+    if (tile.columns * tile.row_blocks == 1) {
+      return std::nullopt;
+    }
+    (tile.row_blocks > 1 ? tile.row_blocks : tile.columns) /= 2;
+  }
+}
+
 void run_sum(const ConvolutionProblem& p, const Sum& s) {
   if (is_in_planes(p, s)) {
     run_planes(p, s);
@@ -246,13 +296,14 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
   }
   const bool is_cpu = aten::device_of(s.out).is_cpu();
   const bool channels_last = is_channels_last(s.source, s.out);
-  const auto run = [&](const char* name, const NDRange& work, int64_t last) {
+  const auto run_with = [&](std::initializer_list<Define> defines,
+                            const char* name,
+                            const NDRange& work,
+                            int64_t last) {
     launch_sum(s,
                sources::depthwise,
                name,
-               {{"DTYPE", dtype_of(s.out)},
-                {"LANES", is_cpu ? kLanes : 1},
-                {"KERNEL", built_in_kernel(p)}},
+               defines,
                work,
                last,
                static_cast<int32_t>(s.sources),
@@ -265,11 +316,43 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
                s.padding,
                plane(p.dilation));
   };
+  const auto run = [&](const char* name, const NDRange& work, int64_t last) {
+    run_with({{"DTYPE", dtype_of(s.out)},
+              {"LANES", is_cpu ? kLanes : 1},
+              {"KERNEL", built_in_kernel(p)}},
+             name,
+             work,
+             last);
+  };
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
   const int64_t rows = rows_of_item(s.out.size(4));
   const int64_t blocks = ceil_div(s.out.size(3), rows);
-  if (!is_cpu) {
+  if (const auto tile = is_cpu ? std::nullopt : tile_of(p, s)) {
+    const int64_t items = tile->columns * tile->row_blocks * tile->planes;
+    const int64_t tiles = ceil_div(s.out.size(4), tile->columns) *
+                          ceil_div(s.out.size(3), 4 * tile->row_blocks);
+    run_with(
+        {{"DTYPE", dtype_of(s.out)},
+         {"LANES", 1},
+         {"CHANNELS_INNERMOST", channels_last},
+         {"TILE_GROUP", items},
+         {"TILE_COLUMNS", tile->columns},
+         {"ROW_BLOCKS", tile->row_blocks},
+         {"PLANES", tile->planes},
+         {"TAPS_H", p.kernel[1]},
+         {"TAPS_W", p.kernel[2]},
+         {"UP_H", s.up[0]},
+         {"UP_W", s.up[1]},
+         {"DOWN_H", s.down[0]},
+         {"DOWN_W", s.down[1]},
+         {"DILATION_H", p.dilation[1]},
+         {"DILATION_W", p.dilation[2]}},
+        "depthwise_tiles",
+        range(
+            tiles * items, ceil_div(images * channels, tile->planes), items, 1),
+        images);
+  } else if (!is_cpu) {
     run("depthwise_each",
         range(channels * s.out.size(3) * s.out.size(4), images, kGroupSize, 1),
         channels_last);

@@ -47,6 +47,12 @@ DEPTHWISE = [
     (20, 20, 1, 1, 0, 1, (3, 5)),
     (6, 6, 3, 1, 0, 1, (3, 3)),
     (1, 4, 3, 1, 1, 1, (5, 6)),
+    # Tiles of GPUs: a row and a column beyond one; spread sources of any distance;
+    # a window as large as local memory.
+    (3, 3, 3, 1, 1, 1, (17, 65)),
+    (17, 17, 3, 2, 1, 1, (33, 18)),
+    (3, 6, 5, 4, 1, 1, (16, 17)),
+    (2, 2, 8, 1, 28, 8, (5, 6)),
     # Rows shorter than a vector, that run into the next one; rows in two parts.
     (18, 18, 3, 1, 1, 1, (14, 14)),
     (18, 18, 3, 2, 1, 1, (14, 14)),
