@@ -1,5 +1,6 @@
 // Attention with one query a head, as an LLM decodes: keys and values are read
 // once, and split in parts where heads are too few for the device.
+#include "../common/integers.h"
 #include "attention.h"
 #include "kernel_sources.h"
 
@@ -20,10 +21,6 @@ constexpr int64_t kTile = 64;
 // keep its threads busy to the end.
 constexpr int64_t kGroupsOfUnit = 4;
 constexpr int64_t kItemsOfUnit = 2;
-
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
 
 // Few widths, hence few programs.
 int64_t columns(int64_t head_dim, bool is_cpu) {

@@ -196,8 +196,8 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
 // sources in local memory, an item 4 outputs below each other. Items are neighbours
 // along a row, or along the channels where these are innermost.
 #define TILE_ROWS (4 * ROW_BLOCKS)
-#define FROM(outputs, down, taps, dilation, up) \
-  ((((outputs) - 1) * (down) + ((taps) - 1) * (dilation) + (up) - 1) / (up) + 1)
+#define FROM(outputs, down, filter_size, dilation, up) \
+  ((((outputs) - 1) * (down) + ((filter_size) - 1) * (dilation) + (up) - 1) / (up) + 1)
 #define IN_ROWS FROM(TILE_ROWS, DOWN_H, TAPS_H, DILATION_H, UP_H)
 #define IN_COLUMNS FROM(TILE_COLUMNS, DOWN_W, TAPS_W, DILATION_W, UP_W)
 #if CHANNELS_INNERMOST
@@ -206,7 +206,7 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
 #define PLACE(plane, row, column) (((plane) * IN_ROWS + (row)) * IN_COLUMNS + (column))
 #endif
 #define FLOOR_DIVIDE(a, b) ((a) >= 0 ? (a) / (b) : -((-(a) + (b) - 1) / (b)))
-// Output j of the item; of a source that is spread, only where a tap meets an element.
+// Output j of the item; of a source that is spread, only where a filter element meets an element.
 #define ADD_TAP(j)                                                                    \
   {                                                                                   \
     const int at = off_h + (block * 4 + j) * DOWN_H + kh * DILATION_H;                \
@@ -264,7 +264,7 @@ void depthwise_tiles(DEPTHWISE_PARAMETERS, const int images) {
       compute_t value = 0;
       if (own < planes && (uint)ih < (uint)source_size.s0 && (uint)iw < (uint)source_size.s1) {
         const int n = own / channels;
-        const int from = (own - n * channels) / sharing * sources + m;
+        const int from = (own - n * channels) / depth_multiplier * sources + m;
         value = LOAD(POINTER(source) + (size_t)n * source_stride.s0 +
                          (size_t)from * source_stride.s1,
                      ih * source_stride.s2 + iw * source_stride.s3);
