@@ -12,6 +12,8 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 
+#include <numeric>
+
 namespace torch_opencl::ops {
 namespace {
 
@@ -39,6 +41,10 @@ void sum_parts(const Tensor& self,
                bool keepdim,
                const Tensor& result) {
   at::DimVector dims = at::native::make_dim_vector(dim, self.dim());
+  if (dims.empty()) {
+    dims.resize(self.dim());
+    std::iota(dims.begin(), dims.end(), 0);
+  }
   at::maybe_wrap_dims(dims, self.dim());
   if (self.dim() == 0) {
     result.copy_(self);

@@ -53,7 +53,8 @@ def test_functions_of_one(device, name, dtype):
     _check(function, [torch.randn(5, 7, 2)], device, dtype, backward=backward)
     rows = torch.randn(7, 5, 2).transpose(0, 1)
     _check(function, [rows], device, dtype, backward=False)
-    _check(function, [torch.randn(33, 2) * 20], device, dtype, backward=False)
+    width = 2 if name == "sinc" else 20  # whose sine would overflow
+    _check(function, [torch.randn(33, 2) * width], device, dtype, backward=False)
 
 
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, float("inf"), -float("inf"))
@@ -69,8 +70,10 @@ def test_values_at_edges(device, name):
     edges = torch.tensor(_EDGES, dtype=torch.float64)
     parts = torch.cartesian_prod(edges, edges)
     z = _complex(parts)
-    if name in ("sgn",):
+    if name == "sgn":
         z = z[z.isfinite()]
+    if name in ("sin", "sinh"):  # a sign of infinity that C99 leaves open
+        z = z[~(z.real.isinf() & z.imag.isinf())]
     wide = getattr(torch, name)(z)
     result = getattr(torch, name)(z.to(device)).cpu()
     torch.testing.assert_close(_real(result), _real(wide), equal_nan=True)
@@ -175,8 +178,8 @@ _MOVES = {
     "gather": lambda x, i: x.gather(1, i.expand(4, 3)),
     "index_put": lambda x, i: x.clone().index_put_((i,), x[:3] * 2),
     "accumulate": lambda x, i: x.index_put((i * 0,), x[:3], accumulate=True),
-    "scatter": lambda x, i: x.scatter(1, i.expand(4, 3), x),
-    "scatter_add": lambda x, i: x.scatter_add(1, (i * 0).expand(4, 3), x),
+    "scatter": lambda x, i: x.scatter(1, i.expand(4, 3), x[:, :3]),
+    "scatter_add": lambda x, i: x.scatter_add(1, (i * 0).expand(4, 3), x[:, :3]),
     "index_add": lambda x, i: x.index_add(0, i, x[:3], alpha=2),
     "index_fill": lambda x, i: x.index_fill(0, i, 2),
     "mask": lambda x, i: x[x.real > 0],
