@@ -13,6 +13,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 COMMANDS = {
     "cold_start": "--model alexnet --devices {device}",
     "compile": "--device {device}",
+    "decode": "--devices {device} cpu",
     "depthwise": "--batch 1 --shape 32 28 1 --shape 96 28 2 --devices {device} cpu",
     "distributed": "--device {device}",
     "local_conv": "--devices {device} cpu",
