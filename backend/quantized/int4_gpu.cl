@@ -8,7 +8,7 @@
 #include "types.clh"
 #include "int4_layout.clh"
 
-#define LANES 32
+#define ROW_LANES 32
 #define LANE_ROWS 4
 
 #if HALF == 4
@@ -19,12 +19,12 @@
 #define LOAD_WORDS(p, words) words[0] = *(p) ^ FLIP
 #endif
 
-kernel __attribute__((reqd_work_group_size(LANES * LANE_ROWS, 1, 1)))
+kernel __attribute__((reqd_work_group_size(ROW_LANES * LANE_ROWS, 1, 1)))
 void int4_few(CONST_TENSOR(storage_t, x), CONST_TENSOR(uint, weight),
               CONST_TENSOR(storage_t, scales), TENSOR(storage_t, out), const int lines,
               const int depth) {
-  const int lane = get_local_id(0) % LANES;
-  const int lane_row = get_local_id(0) / LANES;
+  const int lane = get_local_id(0) % ROW_LANES;
+  const int lane_row = get_local_id(0) / ROW_LANES;
   const int tiles = depth / DEPTH;
   const int line_tiles = lines / 8;
   const int first = get_group_id(0) * LINES;
@@ -69,7 +69,7 @@ void int4_few(CONST_TENSOR(storage_t, x), CONST_TENSOR(uint, weight),
       }
     }
   }
-  local float parts[FEW * LINES][LANE_ROWS][LANES];
+  local float parts[FEW * LINES][LANE_ROWS][ROW_LANES];
 #pragma unroll
   for (int f = 0; f < FEW; ++f) {
 #pragma unroll

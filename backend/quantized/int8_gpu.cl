@@ -7,7 +7,7 @@
 
 #include "types.clh"
 
-#define LANES 32
+#define ROW_LANES 32
 #define LANE_ROWS 4
 #define LINES 2
 #define WIDTH 8
@@ -47,12 +47,12 @@ inline sum_t total_of(vector_t v) {
   return ((v.s0 + v.s4) + (v.s2 + v.s6)) + ((v.s1 + v.s5) + (v.s3 + v.s7));
 }
 
-kernel __attribute__((reqd_work_group_size(LANES * LANE_ROWS, 1, 1)))
+kernel __attribute__((reqd_work_group_size(ROW_LANES * LANE_ROWS, 1, 1)))
 void int8_few(CONST_TENSOR(x_t, x), CONST_TENSOR(char, weight), CONST_TENSOR(storage_t, scale),
               TENSOR(result_t, out), const int lines, const int depth, const long x_stride,
               const long line_stride, const long scale_stride) {
-  const int lane = get_local_id(0) % LANES;
-  const int lane_row = get_local_id(0) / LANES;
+  const int lane = get_local_id(0) % ROW_LANES;
+  const int lane_row = get_local_id(0) / ROW_LANES;
   const int begin = get_group_id(0) * LANE_ROWS * LINES;
   const global char *line[LINES];
   vector_t sums[FEW][LINES];
@@ -63,7 +63,7 @@ void int8_few(CONST_TENSOR(x_t, x), CONST_TENSOR(char, weight), CONST_TENSOR(sto
     for (int f = 0; f < FEW; ++f) sums[f][l] = 0;
   }
   const int whole = depth / WIDTH * WIDTH;
-  for (int k = lane * WIDTH; k < whole; k += LANES * WIDTH) {
+  for (int k = lane * WIDTH; k < whole; k += ROW_LANES * WIDTH) {
     vector_t weights[LINES];
 #pragma unroll
     for (int l = 0; l < LINES; ++l) weights[l] = load8_int8(line[l] + k);
@@ -76,7 +76,7 @@ void int8_few(CONST_TENSOR(x_t, x), CONST_TENSOR(char, weight), CONST_TENSOR(sto
       }
     }
   }
-  local sum_t parts[FEW * LINES][LANE_ROWS][LANES + 1];
+  local sum_t parts[FEW * LINES][LANE_ROWS][ROW_LANES + 1];
 #pragma unroll
   for (int f = 0; f < FEW; ++f) {
 #pragma unroll
@@ -95,7 +95,7 @@ void int8_few(CONST_TENSOR(x_t, x), CONST_TENSOR(char, weight), CONST_TENSOR(sto
     const int own = i % (LINES * LANE_ROWS);
     const int f = i / (LINES * LANE_ROWS);
     sum_t total = 0;
-    for (int l = 0; l < LANES; ++l) total += parts[f * LINES + own % LINES][own / LINES][l];
+    for (int l = 0; l < ROW_LANES; ++l) total += parts[f * LINES + own % LINES][own / LINES][l];
     if (begin + own < lines) {
       const size_t at = (size_t)f * lines + begin + own;
 #if IS_INT
