@@ -13,7 +13,7 @@ from .cards import CARDS
 from .compile import Compiled, Compilers, Program
 from .model import Constants, Prediction, Shape, predict, shape_of, total
 from .targets import TARGETS, Kernel
-from .work import DENSE, Work, works_of
+from .work import Work, is_dense, works_of
 
 # Of whom arguments are read, and the loops of targets without disassembler.
 REFERENCE = "gfx1030"
@@ -88,7 +88,7 @@ def kernel_rows(
             row |= {"kernel": f"{names[program.program]}:{kernel.name}"}
             row |= {"program": program.program, "target": program.target}
             loop = program.loops.get(kernel.name)
-            if loop is not None and DENSE.search(kernel.name):
+            if loop is not None and is_dense(kernel.name):
                 row["loop"] = {
                     **asdict(loop),
                     "fma_per_issue": loop.fma_per_issue,

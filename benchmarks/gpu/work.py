@@ -108,6 +108,10 @@ DENSE = re.compile(
 )
 
 
+def is_dense(kernel: str) -> bool:
+    return kernel in EXECUTED or DENSE.search(kernel) is not None
+
+
 def _groups(launch: dict[str, Any]) -> int:
     pairs = zip(launch["global"], launch["local"], strict=True)
     return prod(-(-whole // group) for whole, group in pairs)
@@ -151,7 +155,7 @@ def _grouped_bytes(launch: dict[str, Any], program: Program) -> float:
     elements = sum(
         int.from_bytes(text[i : i + 4], "little") for i in range(0, len(text), 4)
     )
-    body = program.text[program.text.rfind("void grouped(") :]
+    body = program.text[program.text.rfind("void multi_tensor(") :]
     moves = re.findall(r"\b(?:load|store)_(\w+?)\(\w+_at", body)
     return float(elements * sum(element_size(f"storage_{m}", m) for m in moves))
 
@@ -184,10 +188,11 @@ def works_of(
         program = programs[launch["of"]]
         kernel = kernels[launch["of"], launch["launch"]]
         values = _values(launch, kernel)
-        touched = _touched(launch, kernel.arguments, dtype_of(program), values)
-        if touched is None:
-            is_grouped = launch["launch"] == "grouped"
-            touched = _grouped_bytes(launch, program) if is_grouped else 0.0
+        if launch["launch"] == "multi_tensor":
+            touched = _grouped_bytes(launch, program)
+        else:
+            found = _touched(launch, kernel.arguments, dtype_of(program), values)
+            touched = found or 0.0
         if op and op["end"] - op["begin"] == 1 and op["bytes"]:
             # A view's block may be larger than the view.
             touched = min(touched, op["bytes"]) if touched else op["bytes"]
