@@ -33,8 +33,8 @@ std::string quirk_options(const DeviceInfo& info) {
     options += " -D NO_SUBGROUPS";
   }
   if (info.platform_name == "Oclgrind") {
-    // Its LLVM reads no prefetch.
-    options += " -D NO_PREFETCH";
+    // Its LLVM reads no prefetch, and it names sub-groups without having them.
+    options += " -D NO_PREFETCH -D NO_SUBGROUPS";
   }
   return options;
 }
