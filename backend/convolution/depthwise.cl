@@ -198,8 +198,8 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
 #define TILE_ROWS (4 * ROW_BLOCKS)
 #define FROM(outputs, down, filter_size, dilation, up) \
   ((((outputs) - 1) * (down) + ((filter_size) - 1) * (dilation) + (up) - 1) / (up) + 1)
-#define IN_ROWS FROM(TILE_ROWS, DOWN_H, TAPS_H, DILATION_H, UP_H)
-#define IN_COLUMNS FROM(TILE_COLUMNS, DOWN_W, TAPS_W, DILATION_W, UP_W)
+#define IN_ROWS FROM(TILE_ROWS, DOWN_H, FILTER_H, DILATION_H, UP_H)
+#define IN_COLUMNS FROM(TILE_COLUMNS, DOWN_W, FILTER_W, DILATION_W, UP_W)
 #if CHANNELS_INNERMOST
 #define PLACE(plane, row, column) (((row) * IN_COLUMNS + (column)) * PLANES + (plane))
 #else
@@ -207,7 +207,7 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
 #endif
 #define FLOOR_DIVIDE(a, b) ((a) >= 0 ? (a) / (b) : -((-(a) + (b) - 1) / (b)))
 // Output j of the item; of a source that is spread, only where a filter element meets an element.
-#define ADD_TAP(j)                                                                    \
+#define ADD_ELEMENT(j)                                                                    \
   {                                                                                   \
     const int at = off_h + (block * 4 + j) * DOWN_H + kh * DILATION_H;                \
     if (UP_H == 1 || at % UP_H == 0)                                                  \
@@ -272,21 +272,21 @@ void depthwise_tiles(DEPTHWISE_PARAMETERS, const int images) {
       tile[i] = value;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-#if TAPS_H <= 5
+#if FILTER_H <= 5
 #pragma unroll
 #endif
-    for (int kh = 0; kh < TAPS_H; ++kh) {
+    for (int kh = 0; kh < FILTER_H; ++kh) {
 #pragma unroll
-      for (int kw = 0; kw < TAPS_W; ++kw) {
+      for (int kw = 0; kw < FILTER_W; ++kw) {
         const int along = off_w + col * DOWN_W + kw * DILATION_W;
         const int column = along / UP_W;
         const compute_t factor = LOAD(factors, m * weight_stride.s1 + kh * weight_stride.s2 +
                                                    kw * weight_stride.s3);
         if (UP_W == 1 || along % UP_W == 0) {
-          ADD_TAP(0)
-          ADD_TAP(1)
-          ADD_TAP(2)
-          ADD_TAP(3)
+          ADD_ELEMENT(0)
+          ADD_ELEMENT(1)
+          ADD_ELEMENT(2)
+          ADD_ELEMENT(3)
         }
       }
     }
