@@ -93,6 +93,12 @@ class Transforms {
   }
 
   bool complex(const Tensor& in, const Tensor& out, bool forward) {
+    if (innermost_.empty() || innermost_ == std::vector<int64_t>{1}) {
+      if (!in.is_alias_of(out)) {
+        Tensor(out).copy_(in);
+      }
+      return true;
+    }
     if (!std::all_of(axes_.begin(), axes_.end(), &runtime::has_fft_radixes)) {
       return axis_by_axis(in, out, forward);
     }
@@ -167,6 +173,19 @@ class Transforms {
         axes.begin(), axes.end(), batch_, std::multiplies<int64_t>());
     for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
       batch /= *axis;
+      if (!runtime::has_fft_radixes(inner)) {
+        // VkFFT would plan for the axis that it skips, too.
+        const Tensor all = tensor.view({batch, *axis, inner});
+        const Tensor lines =
+            all.movedim(1, -1).contiguous();  // copy: lines follow each other
+        const Tensor result = transform_lines(lines, forward);
+        if (!result.defined()) {
+          return false;
+        }
+        all.copy_(result.movedim(-1, 1));
+        inner *= *axis;
+        continue;
+      }
       FftProblem problem;
       problem.is_forward = forward;
       problem.is_double = is_double_;

@@ -60,12 +60,13 @@ class Hooked {
 
 class VkPlan final : public FftPlan {
  public:
-  VkPlan(Device& device, const FftProblem& problem)
-      : device_(device),
-        id_(device.id()),
-        context_(device.context()),
+  VkPlan(Queue& queue, const FftProblem& problem)
+      : device_(queue.device()),
+        id_(device_.id()),
+        context_(device_.context()),
         problem_(problem) {
-    const Hooked hooked(device, nullptr);
+    // Of lengths with large primes VkFFT's factors are computed by kernels.
+    const Hooked hooked(device_, &queue);
     result_ = initializeVkFFT(&application_, configuration());
     hooked.check();
     bytes_ = hooked.bytes();
@@ -78,7 +79,13 @@ class VkPlan final : public FftPlan {
     }
   }
 
-  bool is_usable() const { return result_ == VKFFT_SUCCESS; }
+  // Lines that do not fit local memory take several passes: of half spectra to
+  // real numbers VkFFT 1.2.26 reads and writes out of bounds in them.
+  bool is_usable() const {
+    return result_ == VKFFT_SUCCESS &&
+           (problem_.kind != FftKind::kToReal ||
+            application_.localFFTPlan_inverse->numAxisUploads[0] == 1);
+  }
   size_t bytes() const override { return bytes_; }
 
   void enqueue(Queue& queue,
@@ -188,7 +195,7 @@ class PlanCache {
       plans_.splice(plans_.begin(), plans_, found);
       return found->plan;
     }
-    auto plan = std::make_shared<VkPlan>(queue.device(), problem);
+    auto plan = std::make_shared<VkPlan>(queue, problem);
     if (!plan->is_usable()) {
       plan = nullptr;
     }

@@ -220,3 +220,18 @@ def test_errors_are_torchs(device, call):
     with pytest.raises(expected.type) as raised:
         call(x.to(device))
     assert str(raised.value).split("\n")[0] == str(expected.value).split("\n")[0]
+
+
+# Lines of several passes over memory, and half spectra whose lines are no product of
+# small primes: (2, 2046) and (3, 90000) have 1024 and 45001 elements in a line.
+@pytest.mark.parametrize(
+    "shape", [(2, 90000), (2, 131072), (3, 2048), (5, 4, 2046), (2, 1, 3, 2, 32)]
+)
+def test_long_and_awkward_half_spectra(device, shape):
+    x = torch.randn(shape)
+    half = torch.fft.rfftn(x.double())
+    result = torch.fft.irfftn(half.to(torch.complex64).to(device), s=shape)
+    torch.testing.assert_close(result.cpu(), x, rtol=0, atol=5e-6)
+    spectrum = torch.view_as_real(torch.fft.rfftn(x.to(device)).cpu()).double()
+    distance = (spectrum - torch.view_as_real(half)).norm() / half.abs().norm()
+    assert distance < 1e-6
