@@ -9,6 +9,7 @@ VALIDATE_ARGS ?=
 SECONDS ?= 60
 FUZZ_ARGS ?=
 OCLGRIND_ARGS ?=
+SANITIZE_ARGS ?=
 GPU_ARGS ?=
 LIBRARIES_VENV ?= build/libraries-venv
 
@@ -22,7 +23,7 @@ editable := $(VENV)/.editable-install
 torch_option := $(if $(TORCH),--torch $(TORCH))
 libraries := $(LIBRARIES_VENV)/.installed
 
-.PHONY: help build test test-libraries fuzz validate oclgrind wheel docs lint format clean gpu-lab gpu-gate
+.PHONY: help build test test-libraries fuzz validate oclgrind sanitize wheel docs lint format clean gpu-lab gpu-gate
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -47,6 +48,9 @@ fuzz: $(editable) ## run random programs on every OpenCL driver for SECONDS each
 
 oclgrind: $(editable) ## look for races and accesses out of bounds in a simulator
 	$(python) validate/run_oclgrind.py $(OCLGRIND_ARGS)
+
+sanitize: $(editable) ## run the runtime's tests with address and thread sanitizers
+	$(python) validate/run_sanitizers.py $(SANITIZE_ARGS)
 
 build: $(build_environment) ## build the extension in place
 	@$(python) setup.py -q build_ext --inplace
