@@ -47,10 +47,11 @@ void complex_product(const Tensor& left,
   const int64_t columns = out.size(2);
   const int64_t depth = left.size(2);
   const Tensor parts =
-      at::view_as_real(left.contiguous())  // copy: rows of parts
+      at::view_as_real(left.resolve_conj().contiguous())  // copy: rows of parts
           .view({batch, rows, 2 * depth});
   const Tensor pairs = rows_and_rows_times_i(right);
-  if (beta.equal(0) && alpha.equal(1) && out.is_contiguous()) {
+  if (beta.equal(0) && alpha.equal(1) && out.is_contiguous() &&
+      !out.is_conj()) {
     Tensor result = at::view_as_real(out).view({batch, rows, 2 * columns});
     at::bmm_out(result, parts, pairs);
     return;

@@ -225,7 +225,8 @@ class Launcher {
         op_.vectorizable || (op_.moments && is_inner) ||
         (*op_.extreme &&
          (is_inner || (problem_.reduced == 1 && !problem_.is_large)));
-    key_.is_vector = key_.input_count == 1 && key_.units == 1 && has_vectors;
+    key_.is_vector = key_.input_count == 1 && key_.units == 1 && has_vectors &&
+                     !c10::isComplexType(compute_);
     if (key_.is_vector && op_.vectorizable &&
         key_.layout == ReductionLayout::kOuter && problem_.reduced == 1 &&
         problem_.reduced_strides[0][0] == run) {

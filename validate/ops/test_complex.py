@@ -117,6 +117,7 @@ _REDUCTIONS = {
     "sum of columns": lambda x: x.sum((0, 2), keepdim=True),
     "mean": lambda x: x.mean(0),
     "prod": lambda x: x.prod(1),
+    "prod of rows": lambda x: x.prod(-1),
     "cumsum": lambda x: x.cumsum(1),
     "cumprod": lambda x: x.cumprod(1),
     "norm": lambda x: (x.norm(), torch.linalg.vector_norm(x, 1, dim=1)),
@@ -129,6 +130,8 @@ _REDUCTIONS = {
 @pytest.mark.parametrize("name", _REDUCTIONS)
 def test_reductions(device, name, dtype):
     _check(_REDUCTIONS[name], [torch.randn(3, 5, 7, 2)], device, dtype)
+    # Rows and columns of full vectors.
+    _check(_REDUCTIONS[name], [torch.randn(2, 19, 37, 2)], device, dtype)
     x = torch.randn(7, 5, 3, 2).permute(2, 1, 0, 3)
     _check(_REDUCTIONS[name], [x], device, dtype)
 
@@ -136,6 +139,7 @@ def test_reductions(device, name, dtype):
 _PRODUCTS = {
     "mm": ((3, 5), (5, 4), lambda x, y: x @ y),
     "mm of conjugates": ((3, 5), (4, 5), lambda x, y: x @ y.mH),
+    "mm of a conjugate on the left": ((5, 3), (5, 4), lambda x, y: x.mH @ y),
     "bmm": ((2, 3, 5), (2, 5, 4), lambda x, y: x @ y),
     "nothing": ((3, 0), (0, 4), lambda x, y: x @ y),
     "mv": ((3, 5), (5,), lambda x, y: x @ y),
