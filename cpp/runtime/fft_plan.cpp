@@ -67,6 +67,7 @@ class VkPlan final : public FftPlan {
         problem_(problem) {
     // Of lengths with large primes VkFFT's factors are computed by kernels.
     const Hooked hooked(device_, &queue);
+    const vkfft::LocaleC locale;
     result_ = initializeVkFFT(&application_, configuration());
     hooked.check();
     bytes_ = hooked.bytes();

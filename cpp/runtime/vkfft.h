@@ -5,6 +5,7 @@
 #include "api.h"
 #include "queue.h"
 
+#include <clocale>
 #include <exception>
 
 namespace torch_opencl::runtime::vkfft {
@@ -72,6 +73,25 @@ inline cl_int enqueue_kernel(cl_command_queue,
   }
 }
 
+// VkFFT would leave the process in locale "C"; its thread has that already.
+inline char* keep_locale(int, const char*) {
+  static char name[] = "C";
+  return name;
+}
+
+// The running thread writes numbers as C does, for as long as this lives.
+class LocaleC {
+ public:
+  LocaleC() : old_(uselocale(locale_)) {}
+  ~LocaleC() { uselocale(old_); }
+  LocaleC(const LocaleC&) = delete;
+
+ private:
+  static inline const locale_t locale_ =
+      newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
+  locale_t old_;
+};
+
 }  // namespace torch_opencl::runtime::vkfft
 
 #define TORCH_OPENCL_API(name) ::torch_opencl::runtime::api().name
@@ -93,5 +113,8 @@ inline cl_int enqueue_kernel(cl_command_queue,
 #define clReleaseProgram TORCH_OPENCL_API(clReleaseProgram)
 #define clSetKernelArg TORCH_OPENCL_API(clSetKernelArg)
 
+#define setlocale ::torch_opencl::runtime::vkfft::keep_locale
+
 #define VKFFT_BACKEND 3
 #include <vkFFT.h>
+#undef setlocale

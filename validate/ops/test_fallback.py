@@ -42,17 +42,17 @@ def missing_op() -> tuple[str, str, str]:
     import torch
 
     candidates = {
-        "aten::_pdist_forward": (
-            "torch.pdist(x.to(device)[:, None])",
-            "torch.pdist(x[:, None])",
+        "aten::_add_relu": (
+            "torch.ops.aten._add_relu(x.to(device), y.to(device))",
+            "torch.ops.aten._add_relu(x, y)",
         ),
-        "aten::nonzero_static": (
-            "torch.nonzero_static(x.to(device), size=4)",
-            "torch.nonzero_static(x, size=4)",
+        "aten::_aminmax": (
+            "torch.ops.aten._aminmax(x.to(device))[1]",
+            "torch.ops.aten._aminmax(x)[1]",
         ),
-        "aten::histogram": (
-            "x.to(device).histogram(4, range=(0.0, 1.0))[0]",
-            "x.histogram(4, range=(0.0, 1.0))[0]",
+        "aten::_dirichlet_grad": (
+            "torch.ops.aten._dirichlet_grad(*(t.to(device) for t in (x, y, x + y)))",
+            "torch.ops.aten._dirichlet_grad(x, y, x + y)",
         ),
     }
     for name, (call, expected) in candidates.items():

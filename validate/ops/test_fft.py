@@ -3,6 +3,8 @@ by the CPU."""
 
 from __future__ import annotations
 
+import locale
+
 import pytest
 import torch
 from against_cpu import check
@@ -235,3 +237,14 @@ def test_long_and_awkward_half_spectra(device, shape):
     spectrum = torch.view_as_real(torch.fft.rfftn(x.to(device)).cpu()).double()
     distance = (spectrum - torch.view_as_real(half)).norm() / half.abs().norm()
     assert distance < 1e-6
+
+
+# VkFFT sets the locale of the process while it writes its kernels.
+def test_the_locale_stays(device):
+    before = locale.setlocale(locale.LC_ALL)
+    chosen = locale.setlocale(locale.LC_ALL, "C.UTF-8")
+    try:
+        torch.fft.fft(torch.randn(3, 1155).to(device))
+        assert locale.setlocale(locale.LC_ALL) == chosen
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
