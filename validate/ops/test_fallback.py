@@ -43,16 +43,16 @@ def missing_op() -> tuple[str, str, str]:
 
     candidates = {
         "aten::_add_relu": (
-            "torch.ops.aten._add_relu(x.to(device), y.to(device))",
-            "torch.ops.aten._add_relu(x, y)",
+            "torch._add_relu(x.to(device), y.to(device))",
+            "torch._add_relu(x, y)",
         ),
         "aten::_aminmax": (
-            "torch.ops.aten._aminmax(x.to(device))[1]",
-            "torch.ops.aten._aminmax(x)[1]",
+            "torch._aminmax(x.to(device))[1]",
+            "torch._aminmax(x)[1]",
         ),
         "aten::_dirichlet_grad": (
-            "torch.ops.aten._dirichlet_grad(*(t.to(device) for t in (x, y, x + y)))",
-            "torch.ops.aten._dirichlet_grad(x, y, x + y)",
+            "torch._dirichlet_grad(*(t.to(device) for t in (x, y, x + y)))",
+            "torch._dirichlet_grad(x, y, x + y)",
         ),
     }
     for name, (call, expected) in candidates.items():
