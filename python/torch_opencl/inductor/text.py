@@ -87,7 +87,9 @@ class OpenCLKernel(LoopedBody):
         code.splice(self.local_lines)
         where = "get_group_id(0)" if self.form.by_group else "get_global_id(0)"
         code.writeline(f"long rest = {where};")
-        code.writeline(f"if (rest >= {self._total(trees)}) return;")
+        if not self.form.by_group:
+            # A group a row has none to spare, and PoCL mistakes barriers behind it.
+            code.writeline(f"if (rest >= {self._total(trees)}) return;")
         self._split_index(code, "rest", trees)
         for _, of_tree in entries:
             self._declare(code, of_tree)
