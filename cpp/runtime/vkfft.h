@@ -5,6 +5,7 @@
 #include "api.h"
 #include "queue.h"
 
+#include <algorithm>
 #include <clocale>
 #include <exception>
 
@@ -48,6 +49,31 @@ inline cl_mem create_buffer(cl_context context,
                             cl_int* code) {
   current->bytes += bytes;
   return api().clCreateBuffer(context, flags, bytes, host, code);
+}
+
+// Local memory and work-groups no larger than GPUs have: drivers for CPUs offer
+// more, and PoCL's stack overflows in work-groups of thousands.
+inline cl_int device_info(cl_device_id device,
+                          cl_device_info what,
+                          size_t size,
+                          void* value,
+                          size_t* written) {
+  const cl_int code = api().clGetDeviceInfo(device, what, size, value, written);
+  if (code != CL_SUCCESS || value == nullptr) {
+    return code;
+  }
+  constexpr size_t kMostItems = 1024;
+  if (what == CL_DEVICE_LOCAL_MEM_SIZE) {
+    auto* bytes = static_cast<cl_ulong*>(value);
+    *bytes = std::min<cl_ulong>(*bytes, 64 << 10);
+  } else if (what == CL_DEVICE_MAX_WORK_GROUP_SIZE ||
+             what == CL_DEVICE_MAX_WORK_ITEM_SIZES) {
+    auto* items = static_cast<size_t*>(value);
+    for (size_t i = 0; i < size / sizeof(size_t); ++i) {
+      items[i] = std::min(items[i], kMostItems);
+    }
+  }
+  return code;
 }
 
 inline cl_int enqueue_kernel(cl_command_queue,
@@ -104,7 +130,7 @@ class LocaleC {
 #define clEnqueueNDRangeKernel ::torch_opencl::runtime::vkfft::enqueue_kernel
 #define clEnqueueWriteBuffer TORCH_OPENCL_API(clEnqueueWriteBuffer)
 #define clFinish TORCH_OPENCL_API(clFinish)
-#define clGetDeviceInfo TORCH_OPENCL_API(clGetDeviceInfo)
+#define clGetDeviceInfo ::torch_opencl::runtime::vkfft::device_info
 #define clGetProgramBuildInfo TORCH_OPENCL_API(clGetProgramBuildInfo)
 #define clGetProgramInfo TORCH_OPENCL_API(clGetProgramInfo)
 #define clReleaseCommandQueue TORCH_OPENCL_API(clReleaseCommandQueue)

@@ -47,8 +47,7 @@ DEPTHWISE = [
     (20, 20, 1, 1, 0, 1, (3, 5)),
     (6, 6, 3, 1, 0, 1, (3, 3)),
     (1, 4, 3, 1, 1, 1, (5, 6)),
-    # Tiles of GPUs: a row and a column beyond one; spread sources of any distance;
-    # a window as large as local memory.
+    # Tiles of GPUs: beyond one; spread sources; a window as large as local memory.
     (3, 3, 3, 1, 1, 1, (17, 65)),
     (17, 17, 3, 2, 1, 1, (33, 18)),
     (3, 6, 5, 4, 1, 1, (16, 17)),
@@ -333,8 +332,7 @@ def test_depthwise_planes_dtypes(device, case, stride, dtype, layout):
 @pytest.mark.parametrize("size", [(1, 32), (2, 33), (3, 34), (6, 64), (4, 66), (5, 98)])
 def test_depthwise_rows(device, size, stride, multiplier, dtype):
     function = _convolution(F.conv2d, stride=stride, padding=1, groups=17)
-    weight = torch.randn(17 * multiplier, 1, 3, 3)
-    x = torch.randn(2, 17, *size)
+    x, weight = torch.randn(2, 17, *size), torch.randn(17 * multiplier, 1, 3, 3)
     check(function, [x, weight, torch.randn(len(weight))], device, dtype)
 
 
