@@ -195,11 +195,11 @@ def test_streams_do_not_share_temporaries(device):
     expected = torch.fft.fft(x).cpu()
     streams = [torch.Stream(device) for _ in range(2)]
     results = []
-    torch.opencl.synchronize()
+    torch.opencl.synchronize(device)
     for stream in streams:
         with stream:
             results += [torch.fft.fft(x) for _ in range(3)]
-    torch.opencl.synchronize()
+    torch.opencl.synchronize(device)
     for result in results:
         assert torch.equal(result.cpu(), expected)
 
