@@ -25,7 +25,7 @@ constexpr int64_t kItemsOfUnit = 2;
 // Few widths, hence few programs.
 int64_t columns(int64_t head_dim, bool is_cpu) {
   if (is_cpu && head_dim <= 128) {
-    return ceil_div(head_dim, 32) * 32;
+    return round_up(head_dim, 32);
   }
   return head_dim <= 64 ? 64 : (head_dim <= 128 ? 128 : 256);
 }
@@ -55,7 +55,7 @@ void attention_decode(const Attention& attention,
       attention.batch * chunks);
   const int64_t most = std::max<int64_t>(keys / kFewestKeys, 1);
   const int64_t keys_of_part =
-      ceil_div(ceil_div(keys, std::min(wanted, most)), kTile) * kTile;
+      round_up(ceil_div(keys, std::min(wanted, most)), kTile);
   const int64_t parts = ceil_div(keys, keys_of_part);
   Tensor sums;
   Tensor statistics;

@@ -1,5 +1,6 @@
 // Inference of nn.MultiheadAttention and nn.TransformerEncoder in single ops.
 #include "../../cpp/aten/structured.h"
+#include "../common/optional_tensor.h"
 
 #include <ATen/ops/_addmm_activation_meta.h>
 #include <ATen/ops/_addmm_activation_ops.h>
@@ -80,7 +81,7 @@ std::tuple<Tensor, Tensor> _native_multi_head_attention(
     tensor = split_heads(tensor, num_head);
   }
   std::optional<Tensor> bias;
-  if (mask.has_value() && mask->defined()) {
+  if (is_given(mask)) {
     bias = additive_mask(*mask, mask_type, query);
   }
   Tensor attended;

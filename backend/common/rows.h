@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../../cpp/aten/launch.h"
+#include "integers.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -104,7 +105,7 @@ class RowsProblem {
 
   // Blocks of `lanes` rows.
   int64_t blocks(int lanes) const {
-    return count() / sizes_[0] * ((sizes_[0] + lanes - 1) / lanes);
+    return count() / sizes_[0] * (ceil_div(sizes_[0], lanes));
   }
 
   template <class Index>

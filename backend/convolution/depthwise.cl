@@ -206,12 +206,12 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
 #define PLACE(plane, row, column) (((plane) * IN_ROWS + (row)) * IN_COLUMNS + (column))
 #endif
 #define FLOOR_DIVIDE(a, b) ((a) >= 0 ? (a) / (b) : -((-(a) + (b) - 1) / (b)))
-// Output j of the item; of a source that is spread, only where a filter element meets an element.
-#define ADD_ELEMENT(j)                                                                    \
-  {                                                                                   \
-    const int at = off_h + (block * 4 + j) * DOWN_H + kh * DILATION_H;                \
-    if (UP_H == 1 || at % UP_H == 0)                                                  \
-      sum##j = fma(factor, tile[PLACE(p, at / UP_H, column)], sum##j);                \
+// Output j of the item; of a spread source, only where a filter element meets one of it.
+#define ADD_ELEMENT(j)                                                 \
+  {                                                                    \
+    const int at = off_h + (block * 4 + j) * DOWN_H + kh * DILATION_H; \
+    if (UP_H == 1 || at % UP_H == 0)                                   \
+      sum##j = fma(factor, tile[PLACE(p, at / UP_H, column)], sum##j); \
   }
 #define PUT_OUTPUT(j) \
   if (row + j < out_size.s0) STORE(target, (row + j) * out_stride.s2, sum##j);

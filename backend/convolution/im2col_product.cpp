@@ -1,6 +1,7 @@
 #include "chunks.h"
 
 #include "../../cpp/aten/factories.h"
+#include "../common/lanes.h"
 #include "kernel_sources.h"
 
 namespace torch_opencl::ops {
@@ -31,7 +32,7 @@ Tensor pack_columns(const ConvolutionProblem& p,
          sources::im2col_pack,
          is_cpu ? "pack_columns_cpu" : "pack_columns_gpu",
          {{"DTYPE", dtype_of(input)},
-          {"LANES", is_cpu ? 16 : 1},
+          {"LANES", is_cpu ? kLanes : 1},
           {"WIDTH", width},
           {"ROWS_ARE_PIXELS", rows_are_pixels},
           {"IS_LARGE", p.is_large},

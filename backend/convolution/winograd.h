@@ -1,6 +1,7 @@
 // What the forward and the weight's gradient by Winograd's F(4x4, 3x3) share.
 #pragma once
 
+#include "../common/lanes.h"
 #include "chunks.h"
 #include "convolution.h"
 
@@ -53,7 +54,7 @@ void launch_tiles(const ConvolutionProblem& p,
                work.kernel,
                {{"DTYPE", aten::dtype_of(image)},
                 {"WIDTH", width},
-                {"LANES", is_cpu ? 16 : 1},
+                {"LANES", is_cpu ? kLanes : 1},
                 {is_cpu ? "IS_CPU" : "IS_GPU", 1},
                 work.define},
                work.range,

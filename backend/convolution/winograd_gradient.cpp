@@ -6,6 +6,7 @@
 #include "winograd.h"
 
 #include "../../cpp/aten/factories.h"
+#include "../common/lanes.h"
 #include "kernel_sources.h"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ Tensor transform_tiles(const ConvolutionProblem& p,
                        int64_t width,
                        const TileRows& rows) {
   const bool is_cpu = aten::device_of(image).is_cpu();
-  const int64_t lanes = is_cpu ? 16 : 1;
+  const int64_t lanes = is_cpu ? kLanes : 1;
   const int64_t channels = image.size(1);
   const int64_t padded = ceil_div(channels, width) * width;
   const int64_t depth = rows.count * tiling_of(p).columns;
@@ -99,7 +100,7 @@ void winograd_backward_weight(const ConvolutionProblem& p,
              false);
   }
   const bool is_cpu = aten::device_of(a.weight).is_cpu();
-  const int64_t lanes = is_cpu ? 16 : 1;
+  const int64_t lanes = is_cpu ? kLanes : 1;
   launch(a.weight,
          sources::winograd_sums,
          "winograd_sums",

@@ -2,6 +2,7 @@
 #include "cast.h"
 
 #include "../../cpp/aten/launch.h"
+#include "../common/integers.h"
 #include "../common/non_temporal.h"
 #include "kernel_sources.h"
 
@@ -39,8 +40,8 @@ bool cast_contiguous(at::TensorIteratorBase& iter) {
   const int64_t workers =
       int64_t{aten::device_of(out).info().compute_units} * 4;
   const int64_t chunk =
-      std::clamp((iter.numel() + workers - 1) / workers, kMinChunk, kMaxChunk) /
-      16 * 16;
+      std::clamp(ceil_div(iter.numel(), workers), kMinChunk, kMaxChunk) / 16 *
+      16;
   const int64_t out_bytes = iter.numel() * int64_t{iter.element_size(0)};
   const int64_t in_bytes = iter.numel() * int64_t{iter.element_size(1)};
   // A line of the result at once.
@@ -63,7 +64,7 @@ bool cast_contiguous(at::TensorIteratorBase& iter) {
           {"NON_TEMPORAL",
            exceeds_caches(aten::device_of(out),
                           std::max(out_bytes, (out_bytes + in_bytes) / 2))}},
-         range((iter.numel() + chunk - 1) / chunk, 1),
+         range(ceil_div(iter.numel(), chunk), 1),
          arg_at(iter.data_ptr(0), to),
          arg_in_at(iter.data_ptr(1), from),
          static_cast<uint64_t>(iter.numel()),

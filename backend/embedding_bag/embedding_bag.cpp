@@ -1,6 +1,8 @@
 // embedding_bag, its gradients, and embedding_renorm_.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/reports.h"
+#include "../common/integers.h"
+#include "../common/optional_tensor.h"
 #include "../sorting/sort.h"
 #include "kernel_sources.h"
 
@@ -62,22 +64,18 @@ Tile tile_of(const Tensor& tensor, int64_t mode) {
 }
 
 NDRange range_of(const Tile& tile, int64_t columns, int64_t count) {
-  return range((columns + tile.lanes - 1) / tile.lanes, count, tile.x, tile.y);
-}
-
-bool is_defined(const OptionalTensor& tensor) {
-  return tensor.has_value() && tensor->defined();
+  return range(ceil_div(columns, tile.lanes), count, tile.x, tile.y);
 }
 
 // copy: the kernels find the weight of a sample by its number
 OptionalTensor contiguous_weights(const OptionalTensor& weights) {
-  return is_defined(weights) ? OptionalTensor(weights->contiguous()) : weights;
+  return is_given(weights) ? OptionalTensor(weights->contiguous()) : weights;
 }
 
 void check_weighted_mode(int64_t mode,
                          const OptionalTensor& per_sample_weights) {
   TORCH_CHECK(
-      mode == kSum || !is_defined(per_sample_weights),
+      mode == kSum || !is_given(per_sample_weights),
       "embedding_bag: per_sample_weights only supported with mode='sum'");
 }
 
@@ -110,7 +108,7 @@ void check_arguments(const Tensor& weight,
                        table,
                        {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble});
   check_weighted_mode(mode, per_sample_weights);
-  if (is_defined(per_sample_weights)) {
+  if (is_given(per_sample_weights)) {
     at::checkSameType(
         "embedding_bag",
         table,
@@ -149,7 +147,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
   problem.column_stride = weight.stride(1);
   problem.padding = padding_idx;
   problem.is_mean = mode == kMean;
-  problem.is_weighted = is_defined(weights);
+  problem.is_weighted = is_given(weights);
 
   const at::TensorOptions integers = indices.options();
   const Tensor output =
@@ -240,7 +238,7 @@ Tensor embedding_bag_dense_backward(const Tensor& grad,
   problem.grad_column_stride = grad.stride(1);
   problem.padding = padding_idx;
   problem.is_mean = mode == kMean;
-  problem.is_weighted = is_defined(weights);
+  problem.is_weighted = is_given(weights);
   problem.is_by_frequency = scale_grad_by_freq && mode != kMax;
   const Tile tile = tile_of(grad, mode);
   launch(grad,

@@ -1,6 +1,7 @@
 // arange, range, linspace, logspace, eye, tril, triu and their indices.
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/integers.h"
 #include "../common/kernel_text.h"
 #include "kernel_sources.h"
 
@@ -262,7 +263,7 @@ void triangle(const Tensor& self,
            sources::range,
            "triangle",
            {{"DTYPE", dtype_of(dense)}, {"RUN", run}, {"WG_SIZE", group}},
-           aten::range((dense.size(-1) + run - 1) / run, rows, group, 1),
+           aten::range(ceil_div(dense.size(-1), run), rows, group, 1),
            arg(dense),
            arg(input),
            rows,

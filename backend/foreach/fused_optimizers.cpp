@@ -3,6 +3,7 @@
 #include "multi_tensor.h"
 
 #include "../../cpp/aten/launch.h"
+#include "../common/optional_tensor.h"
 
 #include <torch/library.h>
 
@@ -79,13 +80,13 @@ class Step {
       return;
     }
     std::string text;
-    if (found_inf.has_value() && found_inf->defined()) {
+    if (is_given(found_inf)) {
       add_single("found_inf", *found_inf);
       text += "    if (found_inf == 0) {\n";
     } else {
       text += "    {\n";
     }
-    if (grad_scale.has_value() && grad_scale->defined()) {
+    if (is_given(grad_scale)) {
       add_single("grad_scale", *grad_scale);
       operands_[1].is_written = true;
       text += "      grad /= grad_scale;\n";

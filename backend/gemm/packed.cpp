@@ -2,6 +2,7 @@
 
 #include "../../cpp/aten/factories.h"
 #include "../../cpp/aten/packed_weight.h"
+#include "../common/lanes.h"
 #include "../common/non_temporal.h"
 #include "kernel_sources.h"
 #include "product_gpu.h"
@@ -151,7 +152,7 @@ at::Tensor pack(const at::TensorBase& on,
          sources::pack,
          is_cpu ? "pack_panels_cpu" : "pack_panels_gpu",
          {{"DTYPE", dtype_of(on)},
-          {"LANES", is_cpu ? 16 : 1},
+          {"LANES", is_cpu ? kLanes : 1},
           {"WIDTH", width},
           {"IS_LARGE", is_large},
           {is_cpu ? "IS_CPU" : "IS_GPU", 1}},

@@ -326,8 +326,7 @@ void launch_indexed(at::TensorIteratorBase& iter,
   }
   int64_t runs = 1;  // of a work-item
   if (run != Run::kNone) {
-    items =
-        items / shape[0] * ((shape[0] + kElementsOfItem - 1) / kElementsOfItem);
+    items = items / shape[0] * (ceil_div(shape[0], kElementsOfItem));
     runs = std::max<int64_t>(1, kElementsOfItem / shape[0]);
   }
   runtime::Queue& queue = queue_of(iter.tensor_base(0));

@@ -5,6 +5,7 @@
 #include "../common/dtype_check.h"
 #include "../common/integers.h"
 #include "../common/lanes.h"
+#include "../common/optional_tensor.h"
 #include "kernel_sources.h"
 
 #include <ATen/ops/empty.h>
@@ -258,7 +259,7 @@ Tensor local_conv2d(const Tensor& input,
       at::empty({g.images, g.out_channels, g.out[0], g.out[1]},
                 input.options().memory_format(input.suggest_memory_format()));
   Tensor start;
-  if (bias.has_value() && bias->defined()) {
+  if (is_given(bias)) {
     check_operand(kName, input, *bias);
     start = bias->expand(positions);
   }
@@ -324,7 +325,7 @@ Tensor local_conv2d_input_gradient(const Tensor& gradient,
   const Plan plan(out, g.channels, g.images);
   const int64_t phases = std::min(g.stride[1], g.in[1]);
   const int64_t items =
-      phases * plan.spans((g.in[1] + phases - 1) / phases) * g.in[0];
+      phases * plan.spans(ceil_div(g.in[1], phases)) * g.in[0];
   with_index_type({&out, &y, &w}, [&](auto index) {
     using Index = decltype(index);
     const int64_t part = plan.right_part(items);

@@ -1,6 +1,7 @@
 // binary_cross_entropy and its gradient.
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
+#include "../common/optional_tensor.h"
 
 #include <ATen/core/Reduction.h>
 #include <ATen/native/Resize.h>
@@ -12,10 +13,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-
-bool is_given(const OptionalTensor& tensor) {
-  return tensor.has_value() && tensor->defined();
-}
 
 Tensor reduced(const Tensor& loss, int64_t reduction) {
   if (reduction == at::Reduction::Mean) {

@@ -3,6 +3,7 @@
 #include "../../cpp/aten/reports.h"
 #include "../common/dtype_check.h"
 #include "../common/kernel_text.h"
+#include "../common/optional_tensor.h"
 #include "kernel_sources.h"
 
 #include <ATen/core/Reduction.h>
@@ -111,7 +112,7 @@ struct MultiMargin {
     }
     check_floating(name, self);
     check_type(target, at::kLong);
-    if (weight.has_value() && weight->defined()) {
+    if (is_given(weight)) {
       check_type(*weight, self.scalar_type());
       has_weight = true;
     }

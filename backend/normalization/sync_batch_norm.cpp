@@ -2,6 +2,7 @@
 // statistics of a part, their combination, and the same of gradients.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
+#include "../common/optional_tensor.h"
 
 #include <ATen/ops/batch_norm_backward_elemt_ops.h>
 #include <ATen/ops/batch_norm_backward_reduce_ops.h>
@@ -41,10 +42,6 @@ Tensor by_channel(const Tensor& values, const Tensor& input) {
   std::vector<int64_t> sizes(input.dim(), 1);
   sizes[1] = values.numel();
   return computed(values).view(sizes);
-}
-
-bool is_given(const MaybeTensor& tensor) {
-  return tensor.has_value() && tensor->defined();
 }
 
 std::tuple<Tensor, Tensor> stats(const Tensor& input, double eps) {

@@ -1,5 +1,6 @@
 #include "geometry.h"
 
+#include "../common/lanes.h"
 #include "../common/non_temporal.h"
 
 #include <algorithm>
@@ -171,7 +172,7 @@ PoolPlan::PoolPlan(const Window& window,
   const at::ScalarType type = tensors.image.scalar_type();
   // Integer dtypes have no vector form.
   const bool vectors = c10::isFloatingType(type);
-  block = device.is_cpu() && (vectors || !channels_last) ? 16 : 1;
+  block = device.is_cpu() && (vectors || !channels_last) ? kLanes : 1;
   divide(tensors.work, device.info().compute_units, written);
   work_group = tensors.work == PoolWork::kBlock ? kPoolWorkGroup : 1;
   lane_stride = !channels_last && !window.adaptive && image.strides[4] == 1 &&

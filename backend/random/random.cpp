@@ -4,6 +4,7 @@
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/device/generator.h"
 #include "../common/dtype_check.h"
+#include "../common/integers.h"
 #include "../common/kernel_text.h"
 #include "kernel_sources.h"
 
@@ -86,7 +87,7 @@ void fill(const Tensor& self,
           {"IS_WIDE", is_wide},
           {"DIGITS", digits},
           {"REAL_IS_DOUBLE", self.scalar_type() == at::kDouble}},
-         range((out.numel() + elements - 1) / elements, lanes ? 1 : 64),
+         range(ceil_div(out.numel(), elements), lanes ? 1 : 64),
          arg(out),
          static_cast<uint64_t>(out.numel()),
          state.seed,

@@ -16,8 +16,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kLanes = kShuffleLanes;
-
 // What the text depends on: what a step moves.
 struct Key {
   int element_size;

@@ -16,7 +16,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kLanes = kShuffleLanes;
 constexpr int kMostFactor = 4;
 
 // problem_t of shuffle_pixels.cl.

@@ -10,18 +10,17 @@ std::string gathered(const ShuffledVectors& sources,
                      const std::string& name,
                      const ShuffledVector& wanted) {
   std::string text;
-  std::array<bool, kShuffleLanes> has{};
+  std::array<bool, kLanes> has{};
   for (size_t s = 0; s < sources.size(); ++s) {
     const auto& values = sources[s].values;
     std::string lanes;
     bool adds = false;
-    for (int l = 0; l < kShuffleLanes; ++l) {
+    for (int l = 0; l < kLanes; ++l) {
       const auto at = std::find(values.begin(), values.end(), wanted.values[l]);
       const bool takes = !has[l] && at != values.end();
-      lanes += ", " +
-               std::to_string(has[l]  ? l
-                              : takes ? kShuffleLanes + int(at - values.begin())
-                                      : -1);
+      lanes += ", " + std::to_string(has[l]  ? l
+                                     : takes ? kLanes + int(at - values.begin())
+                                             : -1);
       has[l] |= takes;
       adds |= takes;
     }

@@ -1,19 +1,19 @@
 // Text that permutes values in registers, for kernels that the host writes.
 #pragma once
 
+#include "../common/lanes.h"
+
 #include <array>
 #include <string>
 #include <vector>
 
 namespace torch_opencl::ops {
 
-constexpr int kShuffleLanes = 16;
-
 // 16 values of a step, by numbers that tell them apart; lies in memory at
 // `address` or in registers.
 struct ShuffledVector {
   std::string address;
-  std::array<int, kShuffleLanes> values;
+  std::array<int, kLanes> values;
 };
 using ShuffledVectors = std::vector<ShuffledVector>;
 
@@ -21,8 +21,8 @@ using ShuffledVectors = std::vector<ShuffledVector>;
 // overlap another.
 template <class Make>
 void cover_by_vectors(int length, const Make& make) {
-  for (int next = 0; next < length; next += kShuffleLanes)
-    make(next < length - kShuffleLanes ? next : length - kShuffleLanes);
+  for (int next = 0; next < length; next += kLanes)
+    make(next < length - kLanes ? next : length - kLanes);
 }
 
 // Loads the vectors of the first order, shuffles them from each order into the

@@ -1,6 +1,7 @@
 #include "reduction.h"
 
 #include "../../cpp/aten/factories.h"
+#include "../common/integers.h"
 #include "../common/kernel_table.h"
 #include "kernel.h"
 
@@ -248,21 +249,21 @@ class Launcher {
       const int64_t row = problem_.kept_sizes[0];
       const int64_t columns =
           key_.is_vector ? kReductionColumns : kReductionLanes;
-      items = (row + columns - 1) / columns * (problem_.outputs / row);
+      items = ceil_div(row, columns) * (problem_.outputs / row);
       if (key_.is_vector) {
         shortest /= std::min(row * joined_, columns);
       }
     } else if (key_.layout == ReductionLayout::kItem) {
-      items = (items + kReductionGroup - 1) / kReductionGroup;
+      items = ceil_div(items, kReductionGroup);
     }
     splits_ = std::clamp<int64_t>(
         wanted / items, 1, std::max<int64_t>(rows_ / shortest, 1));
-    per_split_ = (rows_ + splits_ - 1) / splits_;
+    per_split_ = ceil_div(rows_, splits_);
     tile_ = is_gpu ? 1 : std::max<int64_t>(items / (wanted * 4), 1);
     switch (key_.layout) {
       case ReductionLayout::kInner:
       case ReductionLayout::kOuter:
-        work_ = range((items + tile_ - 1) / tile_, splits_, 1, 1);
+        work_ = range(ceil_div(items, tile_), splits_, 1, 1);
         break;
       case ReductionLayout::kGroup:
         work_ = range(items * kReductionGroup, splits_, kReductionGroup, 1);

@@ -2,6 +2,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/integers.h"
 #include "../common/non_temporal.h"
 #include "kernel_sources.h"
 #include "scan_groups.h"
@@ -128,22 +129,20 @@ void sum_by_vectors(const Tensor& out,
                    out,
                    input,
                    lines,
-                   (lines.count + rows - 1) / rows,
+                   ceil_div(lines.count, rows),
                    static_cast<uint64_t>(rows));
     return;
   }
-  const int64_t share =
-      (lines.count / wanted + kScanLanes - 1) / kScanLanes * kScanLanes;
+  const int64_t share = round_up(lines.count / wanted, kScanLanes);
   const int64_t run = std::clamp(share, kLeastRun, kMostRun);
-  const int64_t runs =
-      lines.count / lines.inner * ((lines.inner + run - 1) / run);
+  const int64_t runs = lines.count / lines.inner * (ceil_div(lines.inner, run));
   const int64_t together =
       per_item(runs, lines.length * std::min(run, lines.inner));
   launch_vectors("cumulative_sum_columns",
                  out,
                  input,
                  lines,
-                 (runs + together - 1) / together,
+                 ceil_div(runs, together),
                  static_cast<uint64_t>(run),
                  static_cast<uint64_t>(together));
 }

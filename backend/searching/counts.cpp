@@ -1,6 +1,8 @@
 // bincount, histc and count_nonzero.
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
+#include "../common/integers.h"
+#include "../common/optional_tensor.h"
 #include "kernel_sources.h"
 
 #include <ATen/native/Resize.h>
@@ -30,7 +32,7 @@ Tensor occurrences(const Tensor& values, int64_t bins) {
   const int64_t most =
       device.is_cpu() ? kPartsOfCore * device.info().compute_units : 1;
   const int64_t parts = std::clamp<int64_t>(dense.numel() / bins, 1, most);
-  const int64_t part = (dense.numel() + parts - 1) / parts;
+  const int64_t part = ceil_div(dense.numel(), parts);
   const Tensor counts =
       at::zeros({parts, bins}, values.options().dtype(at::kInt));
   if (part > 0) {
@@ -58,7 +60,7 @@ Tensor bincount(const Tensor& self,
       self.scalar_type());
   TORCH_CHECK(self.dim() == 1,
               "bincount only supports 1-d non-negative integral inputs.");
-  const bool has_weights = weights.has_value() && weights->defined();
+  const bool has_weights = is_given(weights);
   const at::TensorOptions integers = self.options().dtype(at::kLong);
   if (self.numel() == 0) {
     return at::zeros({minlength}, integers);

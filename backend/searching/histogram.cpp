@@ -1,6 +1,7 @@
 // histogram: the bin of each point by binary search, and one sum of weights a
 // bin. The host functions are ATen's.
 #include "../../cpp/aten/fallback.h"
+#include "../common/optional_tensor.h"
 
 #include <ATen/native/Histogram.h>
 #include <ATen/ops/aminmax.h>
@@ -29,7 +30,7 @@ void histogramdd(const Tensor& points,
                  const at::TensorList& bin_edges) {
   const at::TensorOptions longs = points.options().dtype(at::kLong);
   Tensor place = at::zeros({points.size(0)}, longs);
-  Tensor weights = weight.has_value() && weight->defined()
+  Tensor weights = is_given(weight)
                        ? weight->reshape({-1}).to(hist.scalar_type())
                        : at::ones({points.size(0)}, hist.options());
   for (size_t d = 0; d < bin_edges.size(); ++d) {

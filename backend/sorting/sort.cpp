@@ -167,7 +167,7 @@ Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
           {"DESCENDING", descending},
           kind_of(type),
           width_of_key},
-         range((columns + run - 1) / run, rows.size(0), kWorkGroup, 1),
+         range(ceil_div(columns, run), rows.size(0), kWorkGroup, 1),
          arg_in(rows),
          arg(keys),
          arg(order),
@@ -185,7 +185,7 @@ Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
     const int64_t outputs = std::min(2 * width, kept);
     const int64_t chunk = std::min(outputs, longest_chunk);
     const int64_t pairs = (columns + 2 * width - 1) / (2 * width);
-    const int64_t chunks = pairs * ((outputs + chunk - 1) / chunk);
+    const int64_t chunks = pairs * (ceil_div(outputs, chunk));
     launch(rows,
            sources::sort,
            "merge_runs",

@@ -3,6 +3,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/integers.h"
 #include "kernel_sources.h"
 
 #include <ATen/native/UpSample.h>
@@ -168,7 +169,7 @@ void launch_upsample(Mode mode,
             {"MODE", static_cast<int>(mode)},
             {"ALIGN_CORNERS", rest.align_corners},
             {"ROUND", written.scalar_type() == at::kByte}},
-           range(plane, (planes + planes_of_item - 1) / planes_of_item, 1, 1),
+           range(plane, ceil_div(planes, planes_of_item), 1, 1),
            geometry,
            static_cast<int32_t>(planes),
            static_cast<int32_t>(planes_of_item),
@@ -189,10 +190,7 @@ void launch_upsample(Mode mode,
          {"HAS_DEPTH", geometry.large[0] > 1 || geometry.small[0] > 1},
          {"COLUMNS", kColumns},
          {"LANES", 16}},
-        range((rows + rows_of_item - 1) / rows_of_item,
-              (size[2] + kColumns - 1) / kColumns,
-              1,
-              1),
+        range(ceil_div(rows, rows_of_item), ceil_div(size[2], kColumns), 1, 1),
         geometry,
         static_cast<int32_t>(batches),
         static_cast<int32_t>(rows_of_item),

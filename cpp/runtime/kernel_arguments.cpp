@@ -77,10 +77,9 @@ Kernel& kernel_with_arguments(Device& device,
                               const std::string& kernel_name,
                               const std::string& options,
                               std::vector<KernelArgument>* arguments) {
-  const DeviceInfo& info = device.info();
   const std::string key = "parameters of " + kernel_name + "\n" +
-                          info.platform_name + "\n" + info.name + "\n" +
-                          info.driver_version + "\n" + options + "\n" + source;
+                          identity_of(device.info()) + "\n" + options + "\n" +
+                          source;
   DiskCache notes(default_cache_directory(), config().cache_size_mib << 20);
   bool damaged = false;
   if (const auto note = notes.load(key, &damaged)) {

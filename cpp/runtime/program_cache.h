@@ -43,7 +43,8 @@ struct Kernel {
 };
 
 // Build option of programs that tell their kernels' parameters. Drivers do not
-// keep this in binaries, so such programs are always built from source.
+// keep this in binaries, so such programs are built from source and stored as
+// if without it; what they told is stored beside (kernel_with_arguments).
 constexpr const char* kArgumentOption = "-cl-kernel-arg-info";
 
 class ProgramCache {
