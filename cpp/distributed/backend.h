@@ -107,6 +107,30 @@ class StagedBackend final : public c10d::Backend {
                      std::unique_ptr<Staging> staging,
                      StagedWork::Launch launch);
 
+  // Submits a call of the inner backend's `method`. Tensors among the arguments
+  // are those of `staging`.
+  template <class Method, class... Arguments>
+  WorkPointer forward(c10d::OpType type,
+                      const char* operation,
+                      std::unique_ptr<Staging> staging,
+                      Method method,
+                      Arguments... arguments);
+  // Of one that reads some tensors and writes others.
+  template <class Method, class Outputs, class Inputs, class Opts>
+  WorkPointer move(c10d::OpType type,
+                   const char* operation,
+                   Method method,
+                   const Outputs& outputs,
+                   const Inputs& inputs,
+                   const Opts& opts);
+  // Of one that reads and writes the same tensors.
+  template <class Method, class Opts>
+  WorkPointer update(c10d::OpType type,
+                     const char* operation,
+                     Method method,
+                     const Tensors& tensors,
+                     const Opts& opts);
+
   const BackendPointer inner_;
   const std::string name_;
   CopyStreams streams_;
