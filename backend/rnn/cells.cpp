@@ -2,6 +2,7 @@
 // layers call for every step on a device like ours.
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
+#include "../common/optional_tensor.h"
 #include "kernel_sources.h"
 
 #include <ATen/ops/empty.h>
@@ -16,10 +17,6 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 constexpr int kWorkGroup = 64;
-
-bool is_given(const OptionalTensor& tensor) {
-  return tensor.has_value() && tensor->defined();
-}
 
 Tensor dense(const OptionalTensor& tensor) {
   return is_given(tensor) ? tensor->contiguous() : Tensor();  // copy: rows

@@ -1,9 +1,9 @@
 #include "recurrence.h"
-#include "../common/lanes.h"
 
-#include "../../cpp/aten/launch.h"
+#include "../common/lanes.h"
 #include "../gemm/packed.h"
 #include "kernel_sources.h"
+#include "recurrence_launch.h"
 
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
@@ -23,11 +23,9 @@ constexpr int64_t kStepOfCore = int64_t(1) << 18;
 constexpr int64_t kWeightOfCore = int64_t(1) << 18;
 
 struct Share {
-  int64_t steps_at_once;
-  int64_t rows_at_once;
+  RecurrenceBlocking blocking;
   int64_t rows_of_item;
   int64_t panels_of_item;
-  NDRange range;
 };
 
 // `vectors` of a row have sums in registers together.
@@ -45,6 +43,13 @@ Share share_of(const Tensor& on,
       ceil_div(batch, std::min<int64_t>(cores, 2)),
       1,
       std::min<int64_t>(8, std::max<int64_t>(sums / vectors, 1)));
+  const auto blocking = [&](int64_t steps_at_once, const NDRange& items) {
+    return RecurrenceBlocking{.source = sources::recurrence,
+                              .steps = steps_at_once,
+                              .range = items,
+                              .lanes = kLanes,
+                              .rows = rows_at_once};
+  };
   const int64_t blocks = ceil_div(batch, rows_at_once);
   const int64_t panels = ceil_div(units, kLanes);
   const int64_t weight = units * units * gates;
@@ -54,11 +59,8 @@ Share share_of(const Tensor& on,
   if (is_whole) {
     const int64_t rows =
         round_up(ceil_div(batch, std::min(blocks, cores)), rows_at_once);
-    return {steps,
-            rows_at_once,
-            rows,
-            panels,
-            range(ceil_div(batch, rows), 1, 1, 1)};
+    return {
+        blocking(steps, range(ceil_div(batch, rows), 1, 1, 1)), rows, panels};
   }
   // All rows read a panel while it is in a cache.
   const int64_t at_once = depth > units || vectors > gates ? vectors : 1;
@@ -67,19 +69,12 @@ Share share_of(const Tensor& on,
   const int64_t panels_of_item = ceil_div(groups, slabs) * at_once;
   const int64_t parts = std::min(blocks, ceil_div(cores, slabs));
   const int64_t rows = round_up(ceil_div(batch, parts), rows_at_once);
-  return {1,
-          rows_at_once,
-          rows,
-          panels_of_item,
-          range(ceil_div(batch, rows), ceil_div(panels, panels_of_item), 1, 1)};
-}
-
-ScalarArgument stride(int64_t value) {
-  return index_argument(value, true);
-}
-
-int32_t number(int64_t value) {
-  return static_cast<int32_t>(value);
+  return {
+      blocking(
+          1,
+          range(ceil_div(batch, rows), ceil_div(panels, panels_of_item), 1, 1)),
+      rows,
+      panels_of_item};
 }
 
 void walk(const RecurrenceInputs& inputs,
@@ -87,10 +82,6 @@ void walk(const RecurrenceInputs& inputs,
           bool keeps,
           const RecurrenceResults& results) {
   const Tensor& gates = inputs.gates;
-  const Tensor& out = results.out;
-  const int64_t time = options.time;
-  const int64_t steps = gates.size(time);
-  const int64_t batch = gates.size(1 - time);
   const int64_t units = inputs.hx.size(1);
   const Tensor& weight = inputs.weight;
   const int64_t count = gates_of(options.kind);
@@ -104,56 +95,30 @@ void walk(const RecurrenceInputs& inputs,
                                   units,
                                   units,
                                   kLanes);
-  const Share share = share_of(gates, batch, steps, units, units, count, count);
-  for (int64_t step = 0; step < steps; step += share.steps_at_once) {
-    launch(gates,
-           sources::recurrence,
-           "recurrence",
-           {{"DTYPE", dtype_of(gates)},
-            {"LANES", kLanes},
-            {"ROWS", share.rows_at_once},
-            {"IS_LSTM", options.kind == Recurrence::kLstm},
-            {"IS_GRU", options.kind == Recurrence::kGru},
-            {"IS_RELU", options.kind == Recurrence::kRelu},
-            {"HAS_BIAS", inputs.bias.defined()},
-            {"IS_KEPT", keeps}},
-           share.range,
-           arg_in(gates),
-           arg_in(panels),
-           arg_in(inputs.bias),
-           arg_in(inputs.hx),
-           arg_in(inputs.cx),
-           arg(out),
-           arg(results.hy),
-           arg(results.cells),
-           arg(results.kept),
-           number(batch),
-           number(units),
-           number(steps),
-           number(step),
-           number(step + share.steps_at_once),
-           number(options.is_reverse),
-           number(share.rows_of_item),
-           number(share.panels_of_item),
-           stride(gates.stride(time)),
-           stride(gates.stride(1 - time)),
-           stride(out.stride(time)),
-           stride(out.stride(1 - time)),
-           stride(keeps ? batch * units : 0));
-  }
+  const Share share = share_of(gates,
+                               gates.size(1 - options.time),
+                               gates.size(options.time),
+                               units,
+                               units,
+                               count,
+                               count);
+  launch_steps(inputs,
+               options,
+               keeps,
+               results,
+               share.blocking,
+               "recurrence",
+               panels,
+               share.rows_of_item,
+               share.panels_of_item);
 }
 
 void walk_back(const RecurrenceInputs& inputs,
                const RecurrenceOptions& options,
                const RecurrenceResults& results,
-               const Tensor& grad_out,
-               const Tensor& grad_hy,
-               const Tensor& grad_cy,
+               const RecurrenceResultGradients& given,
                const RecurrenceGradients& grads) {
   const Tensor& out = results.out;
-  const int64_t time = options.time;
-  const int64_t steps = out.size(time);
-  const int64_t batch = out.size(1 - time);
   const int64_t units = out.size(2);
   const int64_t count = gates_of(options.kind);
   const Tensor& weight = inputs.weight;
@@ -167,48 +132,23 @@ void walk_back(const RecurrenceInputs& inputs,
                                   units,
                                   count * units,
                                   kLanes);
-  const Share share =
-      share_of(out, batch, steps, units, count * units, count, 4);
-  for (int64_t end = steps; end > 0; end -= share.steps_at_once) {
-    launch(out,
-           sources::recurrence,
-           "recurrence_backward",
-           {{"DTYPE", dtype_of(out)},
-            {"LANES", kLanes},
-            {"ROWS", share.rows_at_once},
-            {"IS_LSTM", options.kind == Recurrence::kLstm},
-            {"IS_GRU", options.kind == Recurrence::kGru},
-            {"IS_RELU", options.kind == Recurrence::kRelu},
-            {"IS_BACKWARD", 1}},
-           share.range,
-           arg_in(grad_out),
-           arg_in(grad_hy),
-           arg_in(grad_cy),
-           arg_in(panels),
-           arg_in(inputs.hx),
-           arg_in(inputs.cx),
-           arg_in(out),
-           arg_in(results.cells),
-           arg_in(results.kept),
-           arg(grads.gates),
-           arg(grads.hidden),
-           arg(grads.carry),
-           number(batch),
-           number(units),
-           number(steps),
-           number(end - share.steps_at_once),
-           number(end),
-           number(options.is_reverse),
-           number(share.rows_of_item),
-           number(share.panels_of_item),
-           stride(grads.gates.stride(time)),
-           stride(grads.gates.stride(1 - time)),
-           stride(out.stride(time)),
-           stride(out.stride(1 - time)),
-           number(grad_out.defined()),
-           number(grad_hy.defined()),
-           number(grad_cy.defined()));
-  }
+  const Share share = share_of(out,
+                               out.size(1 - options.time),
+                               out.size(options.time),
+                               units,
+                               count * units,
+                               count,
+                               4);
+  launch_steps_backward(inputs,
+                        options,
+                        results,
+                        given,
+                        grads,
+                        share.blocking,
+                        "recurrence_backward",
+                        panels,
+                        share.rows_of_item,
+                        share.panels_of_item);
 }
 
 }  // namespace
@@ -264,11 +204,11 @@ RecurrenceGradients recurrence_backward(const RecurrenceInputs& inputs,
   if (count > 1) {
     grads.carry = at::empty({batch, units}, out.options());
   }
+  const RecurrenceResultGradients given{grad_out, grad_hy, grad_cy};
   if (aten::device_of(out).is_cpu()) {
-    walk_back(inputs, options, results, grad_out, grad_hy, grad_cy, grads);
+    walk_back(inputs, options, results, given, grads);
   } else {
-    walk_back_in_groups(
-        inputs, options, results, grad_out, grad_hy, grad_cy, grads);
+    walk_back_in_groups(inputs, options, results, given, grads);
   }
   return grads;
 }

@@ -56,6 +56,13 @@ RecurrenceGradients recurrence_backward(const RecurrenceInputs& inputs,
                                         const at::Tensor& grad_hy,
                                         const at::Tensor& grad_cy);
 
+// Gradients of the results, which may be undefined.
+struct RecurrenceResultGradients {
+  const at::Tensor& out;
+  const at::Tensor& hy;
+  const at::Tensor& cy;
+};
+
 // Their launches on GPUs, into results that are allocated.
 void walk_in_groups(const RecurrenceInputs& inputs,
                     const RecurrenceOptions& options,
@@ -64,9 +71,7 @@ void walk_in_groups(const RecurrenceInputs& inputs,
 void walk_back_in_groups(const RecurrenceInputs& inputs,
                          const RecurrenceOptions& options,
                          const RecurrenceResults& results,
-                         const at::Tensor& grad_out,
-                         const at::Tensor& grad_hy,
-                         const at::Tensor& grad_cy,
+                         const RecurrenceResultGradients& given,
                          const RecurrenceGradients& grads);
 
 }  // namespace torch_opencl::ops
