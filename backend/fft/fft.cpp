@@ -3,7 +3,6 @@
 // of torch with MKL do.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
-#include "../../cpp/runtime/fft_plan.h"
 #include "lines.h"
 
 #include <ATen/core/Tensor.h>
@@ -75,8 +74,8 @@ std::vector<int64_t> wrapped(const Tensor& self, IntArrayRef dim) {
 class Transforms {
  public:
   // `sizes` are those of the signal: of a half spectrum the whole one's.
-  Transforms(const Tensor& on, IntArrayRef sizes, int64_t axes, bool is_double)
-      : queue_(queue_of(on)), is_double_(is_double) {
+  Transforms(IntArrayRef sizes, int64_t axes, bool is_double)
+      : is_double_(is_double) {
     const size_t first = sizes.size() - axes;
     for (size_t d = 0; d < sizes.size(); ++d) {
       if (d < first) {
@@ -105,7 +104,7 @@ class Transforms {
     std::vector<int64_t> outer;
     FftProblem problem = innermost(innermost_, outer, forward);
     problem.is_in_place = in.is_alias_of(out);
-    return run(problem, in, out) &&
+    return run_fft(problem, in, out) &&
            outer_axes(outer, inner_of(problem), out, forward);
   }
 
@@ -113,7 +112,7 @@ class Transforms {
     std::vector<int64_t> outer;
     FftProblem problem = innermost(axes_, outer, true);
     problem.kind = FftKind::kFromReal;
-    return run(problem, in, out) &&
+    return run_fft(problem, in, out) &&
            outer_axes(outer, half_of(problem), out, true);
   }
 
@@ -135,7 +134,7 @@ class Transforms {
     if (axes_.back() % 2 == 0) {
       at::imag(in.select(-1, in.size(-1) - 1)).zero_();
     }
-    return run(problem, in, out);
+    return run_fft(problem, in, out);
   }
 
  private:
@@ -176,13 +175,11 @@ class Transforms {
       if (!runtime::has_fft_radixes(inner)) {
         // VkFFT would plan for the axis that it skips, too.
         const Tensor all = tensor.view({batch, *axis, inner});
-        const Tensor lines =
-            all.movedim(1, -1).contiguous();  // copy: lines follow each other
-        const Tensor result = transform_lines(lines, forward);
+        const Tensor result = transform_axis(all, 1, forward);
         if (!result.defined()) {
           return false;
         }
-        all.copy_(result.movedim(-1, 1));
+        all.copy_(result);
         inner *= *axis;
         continue;
       }
@@ -197,7 +194,7 @@ class Transforms {
         problem.sizes = {*axis, 1, 1};
       }
       problem.batch = batch;
-      if (!run(problem, tensor, tensor)) {
+      if (!run_fft(problem, tensor, tensor)) {
         return false;
       }
       inner *= *axis;
@@ -211,33 +208,15 @@ class Transforms {
     shape.insert(shape.end(), axes_.begin(), axes_.end());
     Tensor current = in.view(shape);
     for (int64_t d = 1; d < current.dim(); ++d) {
-      const Tensor lines =
-          current.movedim(d, -1).contiguous();  // copy: lines follow each other
-      const Tensor result = transform_lines(lines, forward);
-      if (!result.defined()) {
+      current = transform_axis(current, d, forward);
+      if (!current.defined()) {
         return false;
       }
-      current = result.movedim(-1, d);
     }
     out.view(shape).copy_(current);
     return true;
   }
 
-  bool run(const FftProblem& problem, const Tensor& in, const Tensor& out) {
-    const auto plan = runtime::fft_plan(queue_, problem);
-    if (plan == nullptr) {
-      return false;
-    }
-    const bool is_to_real = problem.kind == FftKind::kToReal;
-    plan->enqueue(queue_,
-                  is_to_real ? arg(in) : arg_in(in),
-                  in.element_size(),
-                  arg(out),
-                  out.element_size());
-    return true;
-  }
-
-  runtime::Queue& queue_;
   bool is_double_;
   int64_t batch_ = 1;
   std::vector<int64_t> axes_;
@@ -281,7 +260,7 @@ Tensor transform_complex(const Tensor& self,
   const Tensor out = at::empty(in.sizes(), in.options());
   if (in.numel() > 0) {
     Transforms transforms(
-        in, in.sizes(), static_cast<int64_t>(dim.size()), is_double(in));
+        in.sizes(), static_cast<int64_t>(dim.size()), is_double(in));
     if (!transforms.complex(in, out, forward)) {
       return {};
     }
@@ -308,7 +287,7 @@ Tensor transform_from_real(const Tensor& self,
   if (onesided) {
     const Tensor in = permuted.contiguous();  // copy: VkFFT's layout
     out = at::empty(half, in.options().dtype(complex_type(self)));
-    Transforms transforms(in, in.sizes(), axes, is_double(in));
+    Transforms transforms(in.sizes(), axes, is_double(in));
     if (out.numel() > 0 && in.size(-1) > 1 && transforms.from_real(in, out)) {
       normalize(out, normalization, signal_sizes(self.sizes(), dim));
       return undo_order(out, order);
@@ -317,7 +296,7 @@ Tensor transform_from_real(const Tensor& self,
   const Tensor whole =
       permuted.to(complex_type(self)).contiguous();  // copy: VkFFT's layout
   if (whole.numel() > 0) {
-    Transforms transforms(whole, whole.sizes(), axes, is_double(self));
+    Transforms transforms(whole.sizes(), axes, is_double(self));
     if (!transforms.complex(whole, whole, true)) {
       return {};
     }
@@ -362,7 +341,7 @@ Tensor transform_to_real(const Tensor& self,
   Tensor out = at::empty(
       sizes, self.options().dtype(at::toRealValueType(self.scalar_type())));
   if (out.numel() > 0) {
-    Transforms transforms(in, sizes, axes, is_double(self));
+    Transforms transforms(sizes, axes, is_double(self));
     if (last_size < 2 || !transforms.to_real(in, out)) {
       in.copy_(permuted);
       const Tensor whole = whole_spectrum(in, last_size, axes);

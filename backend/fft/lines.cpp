@@ -4,7 +4,6 @@
 #include "lines.h"
 
 #include "../../cpp/aten/launch.h"
-#include "../../cpp/runtime/fft_plan.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -29,7 +28,6 @@ bool run_plan(const Tensor& lines,
               const Tensor& out,
               bool forward,
               bool divides) {
-  runtime::Queue& queue = queue_of(lines);
   const int64_t size = lines.size(-1);
   runtime::FftProblem problem;
   problem.is_forward = forward;
@@ -38,13 +36,7 @@ bool run_plan(const Tensor& lines,
   problem.normalizes = divides;
   problem.sizes = {size, 1, 1};
   problem.batch = lines.numel() / size;
-  const auto plan = runtime::fft_plan(queue, problem);
-  if (plan == nullptr) {
-    return false;
-  }
-  plan->enqueue(
-      queue, arg_in(lines), lines.element_size(), arg(out), out.element_size());
-  return true;
+  return run_fft(problem, lines, out);
 }
 
 // exp(sign * 2 pi i * numerator / denominator)
@@ -170,6 +162,23 @@ Tensor by_chirp(const Tensor& lines, bool forward) {
 
 }  // namespace
 
+bool run_fft(const runtime::FftProblem& problem,
+             const Tensor& in,
+             const Tensor& out) {
+  runtime::Queue& queue = queue_of(in);
+  const auto plan = runtime::fft_plan(queue, problem);
+  if (plan == nullptr) {
+    return false;
+  }
+  const bool is_to_real = problem.kind == runtime::FftKind::kToReal;
+  plan->enqueue(queue,
+                is_to_real ? arg(in) : arg_in(in),
+                in.element_size(),
+                arg(out),
+                out.element_size());
+  return true;
+}
+
 Tensor transform_lines(const Tensor& lines, bool forward) {
   const int64_t size = lines.size(-1);
   if (size == 1 || lines.numel() == 0) {
@@ -181,6 +190,13 @@ Tensor transform_lines(const Tensor& lines, bool forward) {
   }
   return size <= kLongestOfMatrix ? by_matrix(lines, forward)
                                   : by_chirp(lines, forward);
+}
+
+Tensor transform_axis(const Tensor& tensor, int64_t dim, bool forward) {
+  const Tensor lines =
+      tensor.movedim(dim, -1).contiguous();  // copy: lines follow each other
+  const Tensor result = transform_lines(lines, forward);
+  return result.defined() ? result.movedim(-1, dim) : result;
 }
 
 }  // namespace torch_opencl::ops
