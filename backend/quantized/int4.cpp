@@ -2,6 +2,8 @@
 // (int4_layout.clh): _convert_weight_to_int4pack, _weight_int4pack_mm; and
 // XPU's plain packing, _weight_int4pack_mm_with_scales_and_zeros.
 #include "../../cpp/aten/launch.h"
+#include "../common/integers.h"
+#include "../common/lanes.h"
 #include "kernel_sources.h"
 #include "rows.h"
 
@@ -52,7 +54,7 @@ Tensor _convert_weight_to_int4pack(const Tensor& in, int64_t innerKTiles) {
               depth,
               " to be a multiple of innerKTiles * 16 = ",
               tile_depth);
-  const Tensor out = at::empty({(in.size(0) + kTileLines - 1) / kTileLines,
+  const Tensor out = at::empty({ceil_div(in.size(0), kTileLines),
                                 depth / tile_depth,
                                 32,
                                 innerKTiles / 2},
@@ -83,23 +85,23 @@ void multiply_few(const Tensor& self,
   constexpr int64_t kGroup = 128;
   // Tiles that share what a work-item loads of the rows.
   const int64_t lines = few <= 2 ? 2 : 1;
-  launch(out,
-         is_cpu ? sources::int4_cpu : sources::int4_gpu,
-         "int4_few",
-         {{"DTYPE", dtype_of(self)},
-          {"FEW", few},
-          {"HALF", weight.size(3)},
-          {"GROUP", group},
-          {"LANES", is_cpu ? 16 : 1},
-          {"LINES", is_cpu ? 1 : lines}},
-         is_cpu ? range(tiles, 1)
-                : range((tiles + lines - 1) / lines * kGroup, kGroup),
-         arg_in(self),
-         arg_in(weight),
-         arg_in(scales),
-         arg(out),
-         static_cast<int32_t>(out.size(1)),
-         static_cast<int32_t>(self.size(1)));
+  launch(
+      out,
+      is_cpu ? sources::int4_cpu : sources::int4_gpu,
+      "int4_few",
+      {{"DTYPE", dtype_of(self)},
+       {"FEW", few},
+       {"HALF", weight.size(3)},
+       {"GROUP", group},
+       {"LANES", is_cpu ? kLanes : 1},
+       {"LINES", is_cpu ? 1 : lines}},
+      is_cpu ? range(tiles, 1) : range(ceil_div(tiles, lines) * kGroup, kGroup),
+      arg_in(self),
+      arg_in(weight),
+      arg_in(scales),
+      arg(out),
+      static_cast<int32_t>(out.size(1)),
+      static_cast<int32_t>(self.size(1)));
 }
 
 Tensor _weight_int4pack_mm(const Tensor& self,
@@ -218,9 +220,8 @@ Tensor _weight_int4pack_mm_with_scales_and_zeros(const Tensor& self,
   if (depth == 0) {
     return out.zero_();
   }
-  // copy: both are read as they are stored
-  const Tensor scales = qScale.contiguous();
-  const Tensor zeros = qZeros.contiguous();
+  const Tensor scales = qScale.contiguous();  // copy: read as they are stored
+  const Tensor zeros = qZeros.contiguous();   // copy: read as they are stored
   multiply_dequantized(self, out, [&](int64_t first, const Tensor& weights) {
     launch(out,
            sources::dequantize,

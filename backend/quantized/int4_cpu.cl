@@ -9,43 +9,52 @@
 #include "lanes.clh"
 #include "int4_layout.clh"
 
+#define GROUPS (DEPTH / GROUP)
 #if HALF == 4
 typedef float16 vector_t;
 typedef uint16 words_t;
 #define LOAD_WORDS(p) vload16(0, p)
 #define VALUES(w, j) convert_float16(as_int16(w << (28 - 4 * (j))) >> 28)
-#define INTERLEAVE(q)                                                                  \
-  (float16)(q[0].x, q[1].x, q[2].x, q[3].x, q[0].y, q[1].y, q[2].y, q[3].y, q[0].z,    \
-            q[1].z, q[2].z, q[3].z, q[0].w, q[1].w, q[2].w, q[3].w)
-#define TOTAL(v) LANES_SUM(v)
+static inline vector_t interleaved(const float4 *q) {
+  const float4 a = q[0], b = q[1], c = q[2], d = q[3];
+  return (float16)(a.x, b.x, c.x, d.x, a.y, b.y, c.y, d.y, a.z, b.z, c.z, d.z, a.w, b.w, c.w,
+                   d.w);
+}
+static inline float total_of(vector_t v) { return LANES_SUM(v); }
 #elif HALF == 2
 typedef float8 vector_t;
 typedef uint8 words_t;
 #define LOAD_WORDS(p) vload8(0, p)
 #define VALUES(w, j) convert_float8(as_int8(w << (28 - 4 * (j))) >> 28)
-#define INTERLEAVE(q) \
-  (float8)(q[0].x, q[1].x, q[0].y, q[1].y, q[0].z, q[1].z, q[0].w, q[1].w)
-#define TOTAL(v) (((v.s0 + v.s4) + (v.s2 + v.s6)) + ((v.s1 + v.s5) + (v.s3 + v.s7)))
+static inline vector_t interleaved(const float4 *q) {
+  const float4 a = q[0], b = q[1];
+  return (float8)(a.x, b.x, a.y, b.y, a.z, b.z, a.w, b.w);
+}
+static inline float total_of(vector_t v) {
+  return ((v.s0 + v.s4) + (v.s2 + v.s6)) + ((v.s1 + v.s5) + (v.s3 + v.s7));
+}
 #else
 typedef float4 vector_t;
 typedef uint4 words_t;
 #define LOAD_WORDS(p) vload4(0, p)
 #define VALUES(w, j) convert_float4(as_int4(w << (28 - 4 * (j))) >> 28)
-#define INTERLEAVE(q) q[0]
-#define TOTAL(v) ((v.x + v.z) + (v.y + v.w))
+static inline vector_t interleaved(const float4 *q) { return q[0]; }
+static inline float total_of(vector_t v) { return (v.x + v.z) + (v.y + v.w); }
 #endif
 
 // What the lanes of a line in a tile have of its groups.
-#define GROUPS (DEPTH / GROUP)
+static inline vector_t by_lanes(const float *groups) {
 #if GROUPS <= 1
-#define BY_LANES(s) (vector_t)(s[0])
+  return groups[0];
 #elif GROUPS == 2 && HALF == 2
-#define BY_LANES(s) (float8)((float2)(s[0], s[1]), (float2)(s[0], s[1]), \
-                             (float2)(s[0], s[1]), (float2)(s[0], s[1]))
+  const float2 pair = (float2)(groups[0], groups[1]);
+  return (float8)(pair, pair, pair, pair);
 #else
-#define FOUR_OF(s) (float4)(s[0], s[GROUPS / 4], s[GROUPS / 2], s[GROUPS - 1])
-#define BY_LANES(s) (float16)(FOUR_OF(s), FOUR_OF(s), FOUR_OF(s), FOUR_OF(s))
+  const float4 four =
+      (float4)(groups[0], groups[GROUPS / 4], groups[GROUPS / 2], groups[GROUPS - 1]);
+  return (float16)(four, four, four, four);
 #endif
+}
 #define GROUPS_OF_TILE (GROUPS > 1 ? GROUPS : 1)
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -79,7 +88,7 @@ void int4_few(CONST_TENSOR(storage_t, x), CONST_TENSOR(uint, weight),
   {                                                                  \
     float4 quads[HALF];                                              \
     _Pragma("unroll") for (int i = 0; i < HALF; ++i) quads[i] = side[i].lanes; \
-    factors[f][j] = INTERLEAVE(quads);                               \
+    factors[f][j] = interleaved(quads);                               \
   }
       FACTORS(0, even, s0123)
       FACTORS(1, even, s4567)
@@ -103,8 +112,8 @@ void int4_few(CONST_TENSOR(storage_t, x), CONST_TENSOR(uint, weight),
         scale[g] = LOAD(pair, 0);
         zero[g] = LOAD(pair, 1);
       }
-      const vector_t scale_lanes = BY_LANES(scale);
-      const vector_t zero_lanes = BY_LANES(zero);
+      const vector_t scale_lanes = by_lanes(scale);
+      const vector_t zero_lanes = by_lanes(zero);
       const words_t flipped = LOAD_WORDS(words + r * WORDS) ^ FLIP;
       vector_t values[8];
 #pragma unroll
@@ -122,6 +131,6 @@ void int4_few(CONST_TENSOR(storage_t, x), CONST_TENSOR(uint, weight),
 #pragma unroll
   for (int f = 0; f < FEW; ++f) {
 #pragma unroll
-    for (int r = 0; r < 8; ++r) STORE(POINTER(out), (size_t)f * lines + first + r, TOTAL(sums[f][r]));
+    for (int r = 0; r < 8; ++r) STORE(POINTER(out), (size_t)f * lines + first + r, total_of(sums[f][r]));
   }
 }

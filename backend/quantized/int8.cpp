@@ -1,5 +1,7 @@
 // Products by int8 weights: _weight_int8pack_mm, _int_mm.
 #include "../../cpp/aten/launch.h"
+#include "../common/integers.h"
+#include "../common/lanes.h"
 #include "kernel_sources.h"
 #include "rows.h"
 
@@ -28,7 +30,7 @@ void multiply_few(const Tensor& self,
   const int64_t rows = !is_wide   ? std::max<int64_t>(6 / few, 1)
                        : few <= 2 ? 8
                                   : 4;
-  const int64_t cpu_items = (lines + rows - 1) / rows;
+  const int64_t cpu_items = ceil_div(lines, rows);
   constexpr int64_t kGroup = 128;
   constexpr int64_t kGroupLines = 8;
   launch(out,
@@ -38,11 +40,10 @@ void multiply_few(const Tensor& self,
           {"X_DTYPE", dtype_of(self)},
           {"IS_INT", is_int},
           {"FEW", few},
-          {"LANES", device.is_cpu() ? 16 : 1},
+          {"LANES", device.is_cpu() ? kLanes : 1},
           {"ROWS", device.is_cpu() ? rows : 1}},
-         device.is_cpu()
-             ? range(cpu_items, 1)
-             : range((lines + kGroupLines - 1) / kGroupLines * kGroup, kGroup),
+         device.is_cpu() ? range(cpu_items, 1)
+                         : range(ceil_div(lines, kGroupLines) * kGroup, kGroup),
          arg_in(self),
          arg_in(weight),
          arg_in(scales),
