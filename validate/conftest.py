@@ -231,3 +231,16 @@ def attention_compiles(request: pytest.FixtureRequest, device) -> None:
     platform = torch.opencl.get_device_properties(device).platform
     if request.config.getoption("gpu_class") and platform.startswith("Portable"):
         pytest.skip("PoCL compiles each GPU kernel of attention for a minute")
+
+
+@pytest.fixture
+def fresh_inductor():
+    """The test compiles anew, without graphs that another run has left."""
+    import torch._dynamo
+    from torch._inductor import config
+    from torch._inductor.utils import fresh_cache
+
+    torch._dynamo.reset()
+    with config.patch(fx_graph_cache=False), fresh_cache():
+        yield
+    torch._dynamo.reset()

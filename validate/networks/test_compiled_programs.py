@@ -14,19 +14,7 @@ import torch_opencl
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-pytestmark = pytest.mark.gpu_class
-
-
-@pytest.fixture(autouse=True)
-def _fresh_inductor():
-    import torch._dynamo
-    from torch._inductor import config
-    from torch._inductor.utils import fresh_cache
-
-    torch._dynamo.reset()
-    with config.patch(fx_graph_cache=False), fresh_cache():
-        yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.gpu_class, pytest.mark.usefixtures("fresh_inductor")]
 
 
 _STEP = """

@@ -14,20 +14,7 @@ import torch.nn.functional as F
 from tolerance import assert_matches
 from torch import nn
 
-pytestmark = pytest.mark.gpu_class
-
-
-@pytest.fixture(autouse=True)
-def _fresh_inductor():
-    """Every test compiles anew, without graphs that another run has left."""
-    import torch._dynamo
-    from torch._inductor import config
-    from torch._inductor.utils import fresh_cache
-
-    torch._dynamo.reset()
-    with config.patch(fx_graph_cache=False), fresh_cache():
-        yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.gpu_class, pytest.mark.usefixtures("fresh_inductor")]
 
 
 def randn(*shape: int, dtype=torch.float32) -> torch.Tensor:
