@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+
 import torch
 from torch import Tensor
 
 from .. import _C
 from . import parameters as p
-from . import traced
 
 _ops = torch.ops.torch_opencl
 
@@ -58,6 +59,8 @@ class ElementwiseKernel:
         p.check_names(name, (*self.inputs, *self.outputs))
         self.operation = p.check_text(operation, f"{name}: operation")
         self.preamble = p.check_text(preamble, f"{name}: preamble")
+        # Its ops, before a call is traced; importing them takes milliseconds.
+        importlib.import_module("torch_opencl.kernels.traced")
         self._kernels: dict[tuple[torch.dtype, ...], int] = {}
         # How kernels are told apart in compiled graphs, also of other processes.
         self._texts = [in_params, out_params, operation, name, preamble]
@@ -86,6 +89,8 @@ class ElementwiseKernel:
                 operation does not compile.
         """
         if torch.compiler.is_dynamo_compiling():
+            from . import traced
+
             return traced.call(self, args)
         result = self._calls(args)
         return self._checked(args) if result is None else result
