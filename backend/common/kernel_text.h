@@ -94,6 +94,9 @@ std::string offsets_text(const std::vector<Walk>& walks,
 
 bool is_floating(DType dtype);
 bool is_complex(DType dtype);
+inline bool is_half(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
 
 // Build options for text of users: 0.5 is a float where nothing is float64, so
 // that devices without float64 take it.

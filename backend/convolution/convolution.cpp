@@ -224,18 +224,6 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
   check_dtypes(input, weight);
   const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   Tensor grad_input, grad_weight, grad_bias;
-  if (output_mask[0]) {
-    grad_input = at::empty(
-        input.sizes(),
-        input.options().memory_format(memory_format_of(input, weight)));
-    if (grad_input.numel() > 0) {
-      if (transposed) {
-        solve(kForward, grad_output, weight, {}, grad_input, geometry);
-      } else {
-        solve(kBackwardData, grad_input, weight, {}, grad_output, geometry);
-      }
-    }
-  }
   if (output_mask[1]) {
     grad_weight = at::empty(
         weight.sizes(),
@@ -254,6 +242,19 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
       dims.push_back(d);
     }
     grad_bias = at::sum(grad_output, dims);
+  }
+  // Last: the next pointwise gradient may join it.
+  if (output_mask[0]) {
+    grad_input = at::empty(
+        input.sizes(),
+        input.options().memory_format(memory_format_of(input, weight)));
+    if (grad_input.numel() > 0) {
+      if (transposed) {
+        solve(kForward, grad_output, weight, {}, grad_input, geometry);
+      } else {
+        solve(kBackwardData, grad_input, weight, {}, grad_output, geometry);
+      }
+    }
   }
   return {grad_input, grad_weight, grad_bias};
 }

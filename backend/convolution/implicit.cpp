@@ -140,6 +140,7 @@ struct ImageProduct {
   Side left;
   Side out;
   Addend addend;
+  std::optional<EpilogueTarget> target{};
 };
 
 void run(const ImageProduct& c) {
@@ -224,7 +225,8 @@ void run(const ImageProduct& c) {
        .output_access = out_access,
        .addend = c.addend,
        .is_large = false,
-       .image = &image});
+       .image = &image,
+       .target = c.target ? &*c.target : nullptr});
 }
 
 // Of a weight: lines are its dimension `line`, the other one the outer.
@@ -329,7 +331,9 @@ void implicit_forward(const ConvolutionProblem& p,
        .image = a.input,
        .left = weight,
        .out = side_of_image(p, a.output),
-       .addend = bias_of(a, p.out_channels / p.groups)});
+       .addend = bias_of(a, p.out_channels / p.groups),
+       .target = EpilogueTarget{
+           "convolution", a.output, {a.input, a.weight, a.bias}, true}});
 }
 
 void implicit_backward_weight(const ConvolutionProblem& p,
@@ -368,6 +372,7 @@ void implicit_backward_data(const ConvolutionProblem& p,
   if (has_untouched) {
     a.input.zero_();
   }
+  const bool is_whole = products.size() == 1 && !has_untouched;
   for (const std::array<Remainder, 3>& r : products) {
     const auto all = [&r](int64_t Remainder::*member) {
       return Spatial{r[0].*member, r[1].*member, r[2].*member};
@@ -400,7 +405,13 @@ void implicit_backward_data(const ConvolutionProblem& p,
          .image = a.output,
          .left = weight,
          .out = image,
-         .addend = {}});
+         .addend = {},
+         .target = is_whole ? std::optional(EpilogueTarget{
+                                  "convolution_backward",
+                                  a.input,
+                                  {a.output, a.weight},
+                                  true})
+                            : std::nullopt});
   }
 }
 

@@ -111,19 +111,21 @@ void transform_output(const ConvolutionProblem& p,
                       const Tensor& bias,
                       const Tensor& output,
                       int64_t first,
-                      int64_t tiles) {
+                      int64_t tiles,
+                      const EpilogueTarget* target) {
   launch_tiles(p,
                output,
                sources::winograd_output,
                {"winograd_output",
                 non_temporal_define(output),
-                range(tiles, p.out_channels, 64, 1)},
+                range(tiles, p.out_channels, 64, 1),
+                target},
                1,
                first,
                tiles,
+               arg(output),
                arg_in(products.values),
                arg_in(bias),
-               arg(output),
                as_int(bias.defined()),
                as_int(bias.defined() ? bias.stride(0) : 0),
                as_int(products.row_stride),
@@ -289,13 +291,22 @@ bool supports_winograd(const ConvolutionProblem& p,
          p.groups == 1 && p.dtype != at::kDouble && !p.is_large;
 }
 
-bool prefers_winograd(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
+bool prefers_winograd(const ConvolutionProblem& p,
+                      const runtime::DeviceInfo& device) {
   // The transformed weight, or its gradient, takes four times the memory: so
   // many multiplications of a weight have to be saved. Tiles that reach over
   // the edges of small images save fewer.
   constexpr int64_t kFewestSaved = 2000;
+  // On GPUs, matrices for the frequencies go through memory: each channel has
+  // to save so many multiplications a pixel. A GPU does about 30 operations in
+  // the time of a byte.
+  constexpr int64_t kFewestChannels = 36;
   const int64_t saved = 9 * p.pixels() - kFrequencies * tiling_of(p).tiles();
-  return p.channels >= 16 && p.out_channels >= 16 &&
+  const bool is_worth_traffic =
+      device.device_class == runtime::DeviceClass::kCpu ||
+      p.channels * p.out_channels >=
+          kFewestChannels * (p.channels + p.out_channels);
+  return p.channels >= 16 && p.out_channels >= 16 && is_worth_traffic &&
          p.images * saved >= kFewestSaved;
 }
 
@@ -325,7 +336,15 @@ void winograd_forward(const ConvolutionProblem& p,
          products.frequency_stride},
         {},
         false);
-    transform_output(p, products, a.bias, a.output, first, tiles);
+    const EpilogueTarget target{
+        "convolution", a.output, {products.values, a.bias}, true};
+    transform_output(p,
+                     products,
+                     a.bias,
+                     a.output,
+                     first,
+                     tiles,
+                     tiles == all ? &target : nullptr);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../common/lanes.h"
+#include "../epilogue/epilogue.h"
 #include "chunks.h"
 #include "convolution.h"
 
@@ -33,6 +34,7 @@ struct TileWork {
   const char* kernel;
   aten::Define define;
   aten::NDRange range;
+  const EpilogueTarget* target = nullptr;  // of a kernel with an epilogue
 };
 
 // A transform of `count` tiles of an image or of an output of p, from the tile,
@@ -49,7 +51,8 @@ void launch_tiles(const ConvolutionProblem& p,
   const runtime::Device& device = aten::device_of(image);
   const bool is_cpu = device.is_cpu();
   const Tiling tiling = tiling_of(p);
-  aten::launch(image,
+  launch_with_epilogue(work.target,
+               image,
                source,
                work.kernel,
                {{"DTYPE", aten::dtype_of(image)},

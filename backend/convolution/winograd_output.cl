@@ -2,12 +2,14 @@
 // each frequency, a row of tiles for each channel.
 
 #include "winograd.clh"
+#include "epilogue.clh"
 
 // One work-item: one tile of one channel.
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void winograd_output(CONST_TENSOR(compute_t, products), CONST_TENSOR(storage_t, bias),
-                     TENSOR(storage_t, output), const int has_bias, const int bias_stride,
-                     const int row_stride, const int frequency_stride, TILES_PARAMETERS) {
+void winograd_output(TENSOR(storage_t, output), CONST_TENSOR(compute_t, products),
+                     CONST_TENSOR(storage_t, bias), const int has_bias, const int bias_stride,
+                     const int row_stride, const int frequency_stride,
+                     TILES_PARAMETERS EPILOGUE_PARAMETERS) {
   const int t = get_global_id(0);
   const int channel = get_global_id(1);
   if (t >= tiles) {
@@ -30,8 +32,7 @@ void winograd_output(CONST_TENSOR(compute_t, products), CONST_TENSOR(storage_t, 
       half_way[y][x] = column[y];
     }
   }
-  global storage_t *out = POINTER(output) + (size_t)tile.image * batch_stride +
-                          channel * channel_stride;
+  const size_t out_from = (size_t)tile.image * batch_stride + channel * channel_stride;
 #pragma unroll
   for (int y = 0; y < 4; ++y) {
     compute_t values[4];
@@ -40,7 +41,8 @@ void winograd_output(CONST_TENSOR(compute_t, products), CONST_TENSOR(storage_t, 
     for (int x = 0; x < 4; ++x) {
       const int column = tile.column * 4 + x;
       if (row < height && column < width) {
-        STORE(out, row * h_stride + column * w_stride, values[x] + offset);
+        const size_t place = out_from + row * h_stride + column * w_stride;
+        STORE(POINTER(output), place, EPILOGUE(values[x] + offset, place, channel));
       }
     }
   }

@@ -205,6 +205,8 @@ void run_tiles(const GemmProblem& problem, const GemmArguments& a) {
                           operand.batch_stride,
                           operand.row.size};
   };
+  const EpilogueTarget target{
+      "matrix product", a.out, {a.left, a.right, a.self}};
   multiply_gpu(a.out,
                problem.dtype,
                p,
@@ -212,7 +214,8 @@ void run_tiles(const GemmProblem& problem, const GemmArguments& a) {
                as_it_lies(operands.right),
                operands.output,
                operands.addend,
-               problem.is_large);
+               problem.is_large,
+               &target);
 }
 
 void run_strided(const GemmProblem& problem, const GemmArguments& a) {

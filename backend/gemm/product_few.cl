@@ -39,14 +39,14 @@ typedef compute_t load_t;
 #endif
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void product_few(CONST_TENSOR(operand_t, few), CONST_TENSOR(operand_t, matrix),
-                 TENSOR(out_t, out), CONST_TENSOR(storage_t, self), const int rows,
-                 const int columns, const int depth, const int batches,
+void product_few(TENSOR(out_t, out), CONST_TENSOR(operand_t, few),
+                 CONST_TENSOR(operand_t, matrix), CONST_TENSOR(storage_t, self),
+                 const int rows, const int columns, const int depth, const int batches,
                  const int depth_of_part, const int last_load,
                  const index_t few_row_stride,
                  const index_t few_depth_stride, const index_t few_batch_stride,
                  const index_t line_stride, const index_t depth_stride,
-                 const index_t matrix_batch_stride, OUT_PARAMETERS) {
+                 const index_t matrix_batch_stride, OUT_PARAMETERS EPILOGUE_PARAMETERS) {
   const int lane = get_local_id(0) % LANES;
   const int lane_row = get_local_id(0) / LANES;
   const size_t batch = get_group_id(1) % batches;
@@ -54,7 +54,7 @@ void product_few(CONST_TENSOR(operand_t, few), CONST_TENSOR(operand_t, matrix),
   const int end = min(depth, begin + depth_of_part);
   const global operand_t *b = POINTER(matrix) + batch * matrix_batch_stride;
   const global operand_t *a = POINTER(few) + batch * few_batch_stride;
-  global out_t *target = POINTER(out) + get_group_id(1) * batch_stride;
+  const size_t out_from = get_group_id(1) * batch_stride;
   const global storage_t *base = POINTER(self) + batch * self_batch_stride;
   index_t row_at[FEW];
 #pragma unroll

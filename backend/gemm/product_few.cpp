@@ -57,7 +57,9 @@ void multiply_few(const at::TensorBase& on, ProductLaunch l) {
   const auto stride = [&l](int64_t value) {
     return index_argument(value, l.is_large);
   };
-  launch(on,
+  launch_with_epilogue(
+         is_part ? nullptr : l.target,
+         on,
          sources::product_few,
          "product_few",
          {{"DTYPE", dtype_of(on)},
@@ -73,9 +75,9 @@ void multiply_few(const at::TensorBase& on, ProductLaunch l) {
                p.batch * choice.parts,
                128,
                1),
+         output.view,
          l.left.view,
          l.right.view,
-         output.view,
          addend.view,
          static_cast<int32_t>(p.rows),
          static_cast<int32_t>(p.columns),

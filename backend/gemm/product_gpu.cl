@@ -188,14 +188,15 @@ typedef compute_t right_load_t;
   WRITE_BLOCK(ROW_OF(1), COLUMN_OF(j), sum_4_##j, sum_5_##j, sum_6_##j, sum_7_##j)
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void product_gpu(CONST_TENSOR(operand_t, left), CONST_TENSOR(operand_t, right),
-                 TENSOR(out_t, out), CONST_TENSOR(storage_t, self), const int rows,
-                 const int columns, const int depth, const int batches,
+void product_gpu(TENSOR(out_t, out), CONST_TENSOR(operand_t, left),
+                 CONST_TENSOR(operand_t, right), CONST_TENSOR(storage_t, self),
+                 const int rows, const int columns, const int depth, const int batches,
                  const int depth_of_part, const int left_last,
                  const int right_last, LEVELS(left_line),
                  const index_t left_depth_stride, const index_t left_batch_stride,
                  LEVELS(right_line), const index_t right_depth_stride,
-                 const index_t right_batch_stride, OUT_PARAMETERS IMAGE_PARAMETERS) {
+                 const index_t right_batch_stride,
+                 OUT_PARAMETERS IMAGE_PARAMETERS EPILOGUE_PARAMETERS) {
   local compute_t left_tile[STEP][TILE_ROWS + PAD] __attribute__((aligned(32)));
   local compute_t right_tile[STEP][TILE_COLUMNS + PAD] __attribute__((aligned(32)));
   const int lane = get_local_id(0);
@@ -273,7 +274,7 @@ void product_gpu(CONST_TENSOR(operand_t, left), CONST_TENSOR(operand_t, right),
   FOR_SUMS(ADD_TOTAL)
 #endif
 
-  global out_t *target = POINTER(out) + get_group_id(2) * batch_stride;
+  const size_t out_from = get_group_id(2) * batch_stride;
   const global storage_t *base = POINTER(self) + batch * self_batch_stride;
   WRITE_TOP(0)
 #if HAS_TWO_COLUMNS

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 namespace torch_opencl::ops {
 
@@ -139,7 +140,8 @@ void launch_tiles(const at::TensorBase& on,
   with_image(
       image,
       [&](const auto&... arguments) {
-        launch(
+        launch_with_epilogue(
+            l.target,
             on,
             sources::product_gpu,
             "product_gpu",
@@ -179,11 +181,11 @@ void launch_tiles(const at::TensorBase& on,
                   tile.items(),
                   1,
                   1),
+            l.output.view,
             arguments...);
       },
       l.left.view,
       l.right.view,
-      l.output.view,
       l.addend.view,
       static_cast<int32_t>(p.rows),
       static_cast<int32_t>(p.columns),
@@ -237,22 +239,29 @@ void add_parts(const at::TensorBase& on,
     return index_argument(value, l.is_large);
   };
   const ProductImage* const image = l.image;
+  std::optional<EpilogueTarget> target;
+  if (l.target != nullptr) {
+    target = *l.target;
+    target->uses.push_back(parts);
+  }
   with_image(
       image,
       [&](const auto&... arguments) {
-        launch(on,
-               sources::product_parts,
-               "product_parts",
-               {{"DTYPE", dtype_of(on)},
-                {"IS_LARGE", l.is_large},
-                {"IS_IMAGE", image != nullptr},
-                {"IS_WEIGHT_GRADIENT", image && image->is_weight_gradient},
-                {"CHANNELS_INNERMOST", image && image->has_channels_innermost}},
-               range(p.rows * p.columns, p.batch, 64, 1),
-               arguments...);
+        launch_with_epilogue(
+            target ? &*target : nullptr,
+            on,
+            sources::product_parts,
+            "product_parts",
+            {{"DTYPE", dtype_of(on)},
+             {"IS_LARGE", l.is_large},
+             {"IS_IMAGE", image != nullptr},
+             {"IS_WEIGHT_GRADIENT", image && image->is_weight_gradient},
+             {"CHANNELS_INNERMOST", image && image->has_channels_innermost}},
+            range(p.rows * p.columns, p.batch, 64, 1),
+            l.output.view,
+            arguments...);
       },
       arg_in(parts),
-      l.output.view,
       l.addend.view,
       static_cast<int32_t>(p.rows),
       static_cast<int32_t>(p.columns),
@@ -296,6 +305,7 @@ void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
       arg(parts), p.columns, level(p.columns, 1), p.rows * p.columns};
   split.output_access = access_of(split.output, p);
   split.addend = {};
+  split.target = nullptr;
   launch_tiles(on, split, choice);
   add_parts(on, l, parts, choice.parts);
 }
@@ -307,7 +317,8 @@ void multiply_gpu(const at::TensorBase& on,
                   const ProductOperand& right,
                   const Output& output,
                   const Addend& addend,
-                  bool is_large) {
+                  bool is_large,
+                  const EpilogueTarget* target) {
   const ProductLaunch launch{.operands = operands,
                              .product = product,
                              .left = left,
@@ -317,7 +328,8 @@ void multiply_gpu(const at::TensorBase& on,
                              .output = output,
                              .output_access = access_of(output, product),
                              .addend = addend,
-                             .is_large = is_large};
+                             .is_large = is_large,
+                             .target = target};
   const bool has_levels = left.line.outer_stride != 0 ||
                           right.line.outer_stride != 0 ||
                           output.column.outer_stride != 0;

@@ -1,6 +1,7 @@
 // Matrix products of gpu-class devices, of unpacked operands (product_gpu.cl).
 #pragma once
 
+#include "../epilogue/epilogue.h"
 #include "packed.h"
 #include "product_choice.h"
 
@@ -64,6 +65,8 @@ struct ProductLaunch {
   Addend addend;
   bool is_large;
   const ProductImage* image = nullptr;
+  // Where the output may be pending: what it is of, and the operands.
+  const EpilogueTarget* target = nullptr;
 };
 
 inline bool are_fours(std::initializer_list<int64_t> values) {
@@ -97,6 +100,7 @@ void multiply_gpu(const at::TensorBase& on,
                   const ProductOperand& right,
                   const Output& output,
                   const Addend& addend,
-                  bool is_large);
+                  bool is_large,
+                  const EpilogueTarget* target = nullptr);
 
 }  // namespace torch_opencl::ops

@@ -8,6 +8,7 @@
 // moments itself, so that all is one launch. The gradients go the same way.
 
 #include "types.clh"
+#include "epilogue.clh"
 #include "group_rows.clh"
 
 #define ITEMS 8
@@ -102,14 +103,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chun
 
 // `uses_running`: with the running statistics as they are.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_apply(
-    GEOMETRY, LAYOUT(out), LAYOUT(self), const int uses_running, const compute_t epsilon,
-    const compute_t momentum, const compute_t lower, const compute_t upper,
+    TENSOR(storage_t, out), GEOMETRY, LAYOUT(out), LAYOUT(self), const int uses_running,
+    const compute_t epsilon, const compute_t momentum,
     const long running_mean_stride, const long running_var_stride,
-    TENSOR(storage_t, out), TENSOR(compute_t, saved_mean),
+    TENSOR(compute_t, saved_mean),
     TENSOR(compute_t, saved_inverse), TENSOR(param_t, running_mean),
     TENSOR(param_t, running_var), CONST_TENSOR(storage_t, self),
     CONST_TENSOR(compute_t, means), CONST_TENSOR(compute_t, squares),
-    CONST_TENSOR(param_t, weight), CONST_TENSOR(param_t, bias)) {
+    CONST_TENSOR(param_t, weight), CONST_TENSOR(param_t, bias) EPILOGUE_PARAMETERS) {
   local compute_t shared[WG_SIZE];
   FIND_PIXELS
   const compute_t all = pixels;
@@ -158,10 +159,10 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
   BEGIN
 #pragma unroll 4
   while (at < last) {
-    compute_t value =
+    const compute_t value =
         (LOAD(POINTER(self), PLACE(self)) - center) * scale + shift;
-    value = value < lower ? lower : value;
-    STORE(POINTER(out), PLACE(out), value > upper ? upper : value);
+    const size_t place = PLACE(out);
+    STORE(POINTER(out), place, EPILOGUE(value, place, c));
     NEXT
   }
 }

@@ -1,15 +1,16 @@
 #include "batch_norm_groups.h"
 
-#include "../../cpp/aten/clamp_epilogue.h"
 #include "../common/group_rows.h"
 #include "../common/integers.h"
 #include "../common/rows.h"
+#include "../epilogue/epilogue.h"
 #include "kernel_sources.h"
 #include "params.h"
 
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <memory>
 
 namespace torch_opencl::ops {
 namespace {
@@ -63,20 +64,62 @@ class Plan {
                                       compute_type(input_.scalar_type())));
   }
 
-  // `layouts`: which of the tensors the kernel takes. `arguments` follow them.
+  // `kTensors`: of which tensors the kernel takes the layout; `arguments` follow.
   template <size_t... kTensors, class... Arguments>
-  [[nodiscard]] runtime::KernelLaunch record(
-      const char* kernel,
-      at::ScalarType param_type,
-      std::index_sequence<kTensors...>,
-      const Arguments&... arguments) const {
+  void launch(const char* kernel,
+              at::ScalarType param_type,
+              std::index_sequence<kTensors...> tensors,
+              const Arguments&... arguments) const {
+    with_launch(
+        [&](std::initializer_list<Define> defines,
+            const NDRange& range,
+            const auto&... all) {
+          aten::launch(input_,
+                       sources::batch_norm_groups,
+                       kernel,
+                       defines,
+                       range,
+                       all...);
+        },
+        param_type,
+        tensors,
+        arguments...);
+  }
+  // The same of a kernel with an epilogue, whose first parameter is the output.
+  template <size_t... kTensors, class... Arguments>
+  void launch(const EpilogueTarget& target,
+              const char* kernel,
+              at::ScalarType param_type,
+              std::index_sequence<kTensors...> tensors,
+              const Arguments&... arguments) const {
+    with_launch(
+        [&](std::initializer_list<Define> defines,
+            const NDRange& range,
+            const auto&... all) {
+          launch_with_epilogue(&target,
+                               input_,
+                               sources::batch_norm_groups,
+                               kernel,
+                               defines,
+                               range,
+                               arg(target.out),
+                               all...);
+        },
+        param_type,
+        tensors,
+        arguments...);
+  }
+
+ private:
+  template <class Launch, size_t... kTensors, class... Arguments>
+  void with_launch(const Launch& launch,
+                   at::ScalarType param_type,
+                   std::index_sequence<kTensors...>,
+                   const Arguments&... arguments) const {
     const auto with_index = [&](auto index) {
       using Index = decltype(index);
-      const auto record_of = [&](const auto&... strides) {
-        return launch_record(
-            input_,
-            sources::batch_norm_groups,
-            kernel,
+      const auto with_strides = [&](const auto&... strides) {
+        launch(
             {{"DTYPE", dtype_of(input_)},
              {"PARAM_DTYPE", dtype_of(param_type)},
              {"INDEX64", sizeof(Index) == 8},
@@ -95,13 +138,11 @@ class Plan {
             strides...,
             arguments...);
       };
-      return std::apply(record_of,
-                        std::tuple_cat(strides_of<Index>(kTensors)...));
+      std::apply(with_strides, std::tuple_cat(strides_of<Index>(kTensors)...));
     };
-    return rows_.fits_int32() ? with_index(int32_t()) : with_index(int64_t());
+    rows_.fits_int32() ? with_index(int32_t()) : with_index(int64_t());
   }
 
- private:
   // LAYOUT of batch_norm_groups.cl.
   template <class Index>
   std::tuple<Index, Index, Index> strides_of(int tensor) const {
@@ -139,46 +180,109 @@ void launch_apply(const Plan& plan,
   const Tensor packed_bias = packed(bias);
   const at::ScalarType type =
       param_type(weight, bias, running_mean, running_var, input);
+  const EpilogueTarget target{"native_batch_norm",
+                              out,
+                              {input,
+                               statistics.mean,
+                               statistics.inverse_deviation,
+                               running_mean,
+                               running_var,
+                               means,
+                               squares,
+                               packed_weight,
+                               packed_bias},
+                              true};
   with_compute_type(out, [&](auto number) {
     using Number = decltype(number);
-    ClampArguments<Number> bounds;
-    const auto lower = bounds.lower();
-    const auto upper = bounds.upper();
-    const runtime::KernelLaunch launch =
-        plan.record("batch_norm_apply",
-                    type,
-                    std::index_sequence<0, 1>(),
-                    static_cast<int32_t>(uses_running),
-                    static_cast<Number>(epsilon),
-                    static_cast<Number>(momentum),
-                    lower,
-                    upper,
-                    stride_of(running_mean),
-                    stride_of(running_var),
-                    arg(out),
-                    arg(statistics.mean),
-                    arg(statistics.inverse_deviation),
-                    uses_running ? arg_in(running_mean) : arg(running_mean),
-                    uses_running ? arg_in(running_var) : arg(running_var),
-                    arg_in(input),
-                    arg_in(means),
-                    arg_in(squares),
-                    arg_in(packed_weight),
-                    arg_in(packed_bias));
-    launch_clampable("native_batch_norm",
-                     out,
-                     launch,
-                     bounds,
-                     {input,
-                      statistics.mean,
-                      statistics.inverse_deviation,
-                      running_mean,
-                      running_var,
-                      means,
-                      squares,
-                      packed_weight,
-                      packed_bias});
+    plan.launch(target,
+                "batch_norm_apply",
+                type,
+                std::index_sequence<0, 1>(),
+                static_cast<int32_t>(uses_running),
+                static_cast<Number>(epsilon),
+                static_cast<Number>(momentum),
+                stride_of(running_mean),
+                stride_of(running_var),
+                arg(statistics.mean),
+                arg(statistics.inverse_deviation),
+                uses_running ? arg_in(running_mean) : arg(running_mean),
+                uses_running ? arg_in(running_var) : arg(running_var),
+                arg_in(input),
+                arg_in(means),
+                arg_in(squares),
+                arg_in(packed_weight),
+                arg_in(packed_bias));
   });
+}
+
+// An evaluation as a step of its input's epilogue.
+class EvaluationStep : public EpilogueStep {
+ public:
+  EvaluationStep(double epsilon, const Tensor& out)
+      : EpilogueStep({"(self - mean) * (1 / sqrt(variance + epsilon) * weight) "
+                      "+ bias",
+                      "self mean variance weight bias",
+                      "epsilon",
+                      false},
+                     out),
+        epsilon_(epsilon) {}
+
+  void run_alone(const Tensor& value) const override {
+    Tensor input = alias_of(value);
+    input.unsafeGetTensorImpl()->set_sizes_and_strides(out.sizes(),
+                                                       out.strides());
+    launch_apply(Plan({out, input}),
+                 input,
+                 operands[3].tensor,
+                 operands[4].tensor,
+                 operands[1].tensor,
+                 operands[2].tensor,
+                 true,
+                 0,
+                 epsilon_,
+                 {},
+                 {},
+                 {},
+                 out);
+  }
+
+ private:
+  double epsilon_;
+};
+
+bool join_evaluation(const Tensor& input,
+                     const Tensor& weight,
+                     const Tensor& bias,
+                     const Tensor& running_mean,
+                     const Tensor& running_var,
+                     double epsilon,
+                     const Tensor& out) {
+  const at::ScalarType dtype = compute_type(out.scalar_type());
+  return join_epilogue(
+      out, [&](const EpilogueResult& result) -> std::unique_ptr<EpilogueStep> {
+        if (!result.is(input) || input.sizes() != out.sizes() ||
+            input.strides() != out.strides()) {
+          return nullptr;
+        }
+        auto step = std::make_unique<EvaluationStep>(epsilon, alias_of(out));
+        step->operands.emplace_back();
+        step->scalars.push_back(scalar_argument(epsilon, dtype));
+        const auto add = [&](const Tensor& param, double missing) {
+          if (!param.defined()) {
+            step->operands.push_back({OperandKind::kNumber});
+            step->operands.back().number = scalar_argument(missing, dtype);
+            return true;
+          }
+          auto operand = result.channel_operand(param, out);
+          if (operand.has_value()) {
+            step->operands.push_back(std::move(*operand));
+          }
+          return operand.has_value();
+        };
+        const bool can_join = add(running_mean, 0) && add(running_var, 1) &&
+                              add(weight, 1) && add(bias, 0);
+        return can_join ? std::move(step) : nullptr;
+      });
 }
 
 bool has_one_type(const Tensor& input, std::initializer_list<Tensor> params) {
@@ -209,14 +313,12 @@ bool batch_norm_by_groups(const Tensor& input,
   const Tensor means = plan.workspace();
   const Tensor squares = plan.workspace();
   if (!plan.is_whole()) {
-    enqueue(
-        input,
-        plan.record("batch_norm_chunks",
-                    param_type(weight, bias, running_mean, running_var, input),
-                    std::index_sequence<1>(),
-                    arg(means),
-                    arg(squares),
-                    arg_in(input)));
+    plan.launch("batch_norm_chunks",
+                param_type(weight, bias, running_mean, running_var, input),
+                std::index_sequence<1>(),
+                arg(means),
+                arg(squares),
+                arg_in(input));
   }
   launch_apply(plan,
                input,
@@ -245,6 +347,10 @@ bool batch_norm_evaluation_by_groups(const Tensor& input,
   if (!plan.is_supported() ||
       !has_one_type(input, {weight, bias, running_mean, running_var})) {
     return false;
+  }
+  if (join_evaluation(
+          input, weight, bias, running_mean, running_var, epsilon, out)) {
+    return true;
   }
   launch_apply(plan,
                input,
@@ -279,31 +385,29 @@ bool batch_norm_gradients_by_groups(const Tensor& grad_output,
   const Tensor sums = plan.workspace();
   const Tensor products = plan.workspace();
   if (!plan.is_whole()) {
-    enqueue(input,
-            plan.record("batch_norm_gradient_chunks",
-                        type,
-                        std::index_sequence<1, 2>(),
-                        arg(sums),
-                        arg(products),
-                        arg_in(input),
-                        arg_in(grad_output),
-                        arg_in(statistics.mean)));
+    plan.launch("batch_norm_gradient_chunks",
+                type,
+                std::index_sequence<1, 2>(),
+                arg(sums),
+                arg(products),
+                arg_in(input),
+                arg_in(grad_output),
+                arg_in(statistics.mean));
   }
   const Tensor packed_weight = packed(weight);
-  enqueue(input,
-          plan.record("batch_norm_gradient_apply",
-                      type,
-                      std::index_sequence<0, 1, 2>(),
-                      arg(grad_input),
-                      arg(grad_weight),
-                      arg(grad_bias),
-                      arg_in(input),
-                      arg_in(grad_output),
-                      arg_in(statistics.mean),
-                      arg_in(statistics.inverse_deviation),
-                      arg_in(sums),
-                      arg_in(products),
-                      arg_in(packed_weight)));
+  plan.launch("batch_norm_gradient_apply",
+              type,
+              std::index_sequence<0, 1, 2>(),
+              arg(grad_input),
+              arg(grad_weight),
+              arg(grad_bias),
+              arg_in(input),
+              arg_in(grad_output),
+              arg_in(statistics.mean),
+              arg_in(statistics.inverse_deviation),
+              arg_in(sums),
+              arg_in(products),
+              arg_in(packed_weight));
   return true;
 }
 

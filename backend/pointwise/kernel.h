@@ -59,9 +59,6 @@ constexpr size_t kPointwiseGroup = 256;  // work-items of kItems
 // Work-items that loop compute vectors where they can: compilers make no vector
 // of a call of exp or erf in a loop.
 bool uses_lanes(const PointwiseKey& key);
-inline bool is_half(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
 // Operands keep their dtypes, instead of having a common one.
 bool keeps_dtypes(const PointwiseOp& op);
 // The kernel reports zeros among its last operand: integers that divide.

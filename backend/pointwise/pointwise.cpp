@@ -1,12 +1,12 @@
 #include "kernel.h"
 
-#include "../../cpp/aten/clamp_epilogue.h"
 #include "../../cpp/aten/reports.h"
 #include "../common/half_numbers.h"
 #include "../common/integers.h"
 #include "../common/kernel_table.h"
 #include "../common/non_temporal.h"
 #include "../rearrange/transpose.h"
+#include "joined.h"
 
 #include <ATen/Dispatch_v2.h>
 #include <ATen/ops/as_strided.h>
@@ -45,27 +45,6 @@ at::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
   const at::ScalarType last = iter.dtype(iter.ntensors() - 1);
   const at::ScalarType common = iter.maybe_common_dtype().value_or(last);
   return common == at::kBool ? last : common;
-}
-
-// The operands that are rounded, as a TensorIterator on the CPU converts them:
-// those of another dtype than the common one, where that is float16 or
-// bfloat16.
-uint8_t rounded_operands(const at::TensorIteratorBase& iter,
-                         const PointwiseOp& op,
-                         at::ScalarType common) {
-  const bool is_copy = std::string_view(op.expression) == op.inputs;
-  if (compute_type(common) == common || keeps_dtypes(op) || is_copy) {
-    return 0;
-  }
-  uint8_t rounded = 0;
-  for (int i = 0; i < iter.ntensors(); ++i) {
-    const bool is_number = op.keeps_numbers && i + 1 == iter.ntensors() &&
-                           iter.tensor_base(i).numel() == 1;
-    if (iter.dtype(i) != common && iter.dtype(i) != at::kBool && !is_number) {
-      rounded |= 1 << i;
-    }
-  }
-  return rounded;
 }
 
 // The number as a value of `type`; raises where that does not hold it.
@@ -253,25 +232,6 @@ void join_runs(PointwiseKey& key, const Operands& operands, int dimensions) {
   key.layout = PointwiseLayout::kJoinedChunks;
 }
 
-// Clamps in place join the pending launch that writes what they clamp.
-bool joins_pending(const at::TensorIteratorBase& iter,
-                   const PointwiseOp& op,
-                   c10::ArrayRef<at::Scalar> scalars) {
-  if (op.clamp == Clamp::kNone || scalars.empty() || iter.ntensors() != 2 ||
-      !iter.tensor_base(0).is_same(iter.tensor_base(1))) {
-    return false;
-  }
-  ClampBounds bounds;
-  if (op.clamp != Clamp::kAbove) {
-    bounds.lower = scalars.front().toDouble();
-  }
-  if (op.clamp != Clamp::kBelow) {
-    bounds.upper = scalars.back().toDouble();
-  }
-  return !std::isnan(bounds.lower) && !std::isnan(bounds.upper) &&
-         join_clamp(iter.tensor_base(0), bounds);
-}
-
 void launch_pointwise(at::TensorIteratorBase& iter,
                       const PointwiseOp& op,
                       c10::ArrayRef<at::Scalar> scalars) {
@@ -390,6 +350,24 @@ void launch_pointwise(at::TensorIteratorBase& iter,
 }
 
 }  // namespace
+
+uint8_t rounded_operands(const at::TensorIteratorBase& iter,
+                         const PointwiseOp& op,
+                         at::ScalarType common) {
+  const bool is_copy = std::string_view(op.expression) == op.inputs;
+  if (compute_type(common) == common || keeps_dtypes(op) || is_copy) {
+    return 0;
+  }
+  uint8_t rounded = 0;
+  for (int i = 0; i < iter.ntensors(); ++i) {
+    const bool is_number = op.keeps_numbers && i + 1 == iter.ntensors() &&
+                           iter.tensor_base(i).numel() == 1;
+    if (iter.dtype(i) != common && iter.dtype(i) != at::kBool && !is_number) {
+      rounded |= 1 << i;
+    }
+  }
+  return rounded;
+}
 
 void pointwise(at::TensorIteratorBase& iter,
                const PointwiseOp& op,

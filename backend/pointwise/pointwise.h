@@ -6,6 +6,7 @@
 #include <c10/core/Scalar.h>
 #include <c10/util/ArrayRef.h>
 
+#include <cstdint>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -51,6 +52,13 @@ extern const PointwiseOp pointwise_ops[];
 void pointwise(at::TensorIteratorBase& iter,
                const PointwiseOp& op,
                c10::ArrayRef<at::Scalar> scalars);
+
+// The operands that are rounded, as a TensorIterator on the CPU converts them:
+// those of another dtype than the common one, where that is float16 or
+// bfloat16.
+uint8_t rounded_operands(const at::TensorIteratorBase& iter,
+                         const PointwiseOp& op,
+                         at::ScalarType common);
 
 // The numbers among an op's arguments; the only string is gelu's `approximate`.
 template <class T>

@@ -9,6 +9,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <span>
 
 namespace torch_opencl::aten {
 
@@ -80,7 +81,8 @@ runtime::Kernel& kernel_for(const runtime::Queue& queue,
                             std::initializer_list<Define> defines,
                             const Arguments&... arguments) {
   (check_same_device(queue, arguments), ...);
-  return queue.device().programs().get(source, kernel_name, defines);
+  return queue.device().programs().get(
+      source, kernel_name, std::span(defines.begin(), defines.size()));
 }
 
 // Launches on the current stream of `on`'s device, e.g.

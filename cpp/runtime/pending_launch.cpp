@@ -7,35 +7,61 @@
 
 namespace torch_opencl::runtime {
 
-void KernelLaunch::add_bytes(const void* bytes, size_t size) {
+namespace {
+
+// The queue that this thread is enqueueing a pending launch in. What that
+// launches must not wait for it.
+thread_local const Queue* enqueueing = nullptr;
+
+}  // namespace
+
+void KernelArguments::add_bytes(const void* bytes, size_t size) {
   const uint32_t begin = begins_[count_];
   if (count_ == kMaxArguments || begin + size > kMaxBytes) {
-    throw Error(std::string(kernel_->name) + ": more than " +
-                std::to_string(kMaxArguments) + " arguments or " +
-                std::to_string(kMaxBytes) + " bytes of them");
+    throw Error("a launch of more than " + std::to_string(kMaxArguments) +
+                " arguments or " + std::to_string(kMaxBytes) +
+                " bytes of them");
   }
   std::memcpy(bytes_.data() + begin, bytes, size);
   begins_[++count_] = static_cast<uint16_t>(begin + size);
 }
 
-void KernelLaunch::add_written(const void* address) {
+void KernelArguments::add_written(const void* address) {
   if (written_count_ == kMaxWritten) {
-    throw Error(std::string(kernel_->name) + ": more than " +
-                std::to_string(kMaxWritten) + " arguments that are written");
+    throw Error("a launch of more than " + std::to_string(kMaxWritten) +
+                " arguments that are written");
   }
   written_[written_count_++] = address;
 }
 
-void KernelLaunch::enqueue(Queue& queue) const {
-  const std::lock_guard lock(kernel_->mutex);
+void KernelArguments::append(const KernelArguments& arguments) {
+  for (uint32_t i = 0; i < arguments.count_; ++i) {
+    const size_t begin = arguments.begins_[i];
+    add_bytes(arguments.bytes_.data() + begin, arguments.begins_[i + 1] - begin);
+  }
+  for (uint32_t i = 0; i < arguments.written_count_; ++i) {
+    add_written(arguments.written_[i]);
+  }
+}
+
+void KernelArguments::bind(const Kernel& kernel) const {
   for (cl_uint i = 0; i < count_;) {
     const size_t size = begins_[i + 1] - begins_[i];
-    bind_bytes(kernel_->handle, i, bytes_.data() + begins_[i], size);
+    bind_bytes(kernel.handle, i, bytes_.data() + begins_[i], size);
   }
-  queue.launch(*kernel_, range_);
+}
+
+void KernelArguments::invalidate_written() const {
   for (uint32_t i = 0; i < written_count_; ++i) {
     invalidate_packed(written_[i]);
   }
+}
+
+void KernelLaunch::enqueue(Queue& queue) const {
+  const std::lock_guard lock(kernel_->mutex);
+  arguments_.bind(*kernel_);
+  queue.launch(*kernel_, range_);
+  arguments_.invalidate_written();
 }
 
 cl_command_queue Queue::share() {
@@ -45,12 +71,13 @@ cl_command_queue Queue::share() {
 }
 
 bool Queue::can_pend() const {
-  return !is_shared_.load() && !config().sync;
+  return !is_shared_.load() && !config().sync && enqueueing != this;
 }
 
 // Errors belong to the op that was called, not to the one that follows: they
 // are kept for the next wait.
 void Queue::enqueue_pending(const PendingLaunch& launch) {
+  const Queue* const outer = std::exchange(enqueueing, this);
   try {
     launch.enqueue(*this);
   } catch (const OpenCLError& error) {
@@ -60,6 +87,7 @@ void Queue::enqueue_pending(const PendingLaunch& launch) {
     keep_error(std::make_exception_ptr(
         Error(std::string(launch.op()) + ": " + error.what())));
   }
+  enqueueing = outer;
 }
 
 void Queue::keep_error(std::exception_ptr error) {
@@ -102,7 +130,7 @@ void Queue::pend(std::unique_ptr<PendingLaunch> launch) {
 }
 
 bool Queue::join_pending(const std::function<bool(PendingLaunch&)>& join) {
-  if (!has_pending()) {
+  if (!has_pending() || enqueueing == this) {
     return false;
   }
   const std::lock_guard lock(pending_launch_mutex_);
@@ -110,7 +138,7 @@ bool Queue::join_pending(const std::function<bool(PendingLaunch&)>& join) {
 }
 
 bool Queue::flush_pending() {
-  if (!has_pending()) [[likely]] {
+  if (!has_pending() || enqueueing == this) [[likely]] {
     return false;
   }
   std::unique_ptr<PendingLaunch> launch;  // destroyed without the lock

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstring>
 
@@ -20,34 +21,22 @@ struct Patchable {
   uint32_t* index;
 };
 
-// A kernel, its range and the bytes of its arguments.
-class KernelLaunch {
+// A value that brings its own size: a number in the type of a kernel's
+// arithmetic.
+template <class T>
+concept SizedBytes = requires(const T& value) {
+  { value.bytes.data() } -> std::convertible_to<const unsigned char*>;
+  { value.size } -> std::convertible_to<size_t>;
+};
+
+// The bytes of a kernel's arguments, and which of them it writes.
+class KernelArguments {
  public:
   template <class... Arguments>
-  KernelLaunch(Kernel& kernel,
-               const NDRange& range,
-               const Arguments&... arguments)
-      : kernel_(&kernel), range_(range) {
+  explicit KernelArguments(const Arguments&... arguments) {
     (add(arguments), ...);
   }
 
-  // Replaces an argument by one of its size.
-  template <class T>
-  void set(uint32_t index, const T& value) {
-    std::memcpy(at(index), &value, sizeof(T));
-  }
-
-  // On a queue that nothing waits in: that is the caller's business.
-  void enqueue(Queue& queue) const;
-
- private:
-  // OpenCL 1.2 guarantees 1024 bytes of parameters.
-  static constexpr uint32_t kMaxBytes = 1024;
-  static constexpr uint32_t kMaxArguments = 64;
-  static constexpr uint32_t kMaxWritten = 16;
-
-  void add_bytes(const void* bytes, size_t size);
-  void add_written(const void* address);
   void add(const BufferView& view) {
     const cl_ulong offset = view.offset;
     add_bytes(&view.memory, sizeof(cl_mem));
@@ -61,21 +50,68 @@ class KernelLaunch {
     *argument.index = count_;
     add_bytes(&argument.value, sizeof(T));
   }
+  template <SizedBytes T>
+  void add(const T& value) {
+    add_bytes(value.bytes.data(), value.size);
+  }
   template <class T>
-  requires std::is_trivially_copyable_v<T>
+  requires(std::is_trivially_copyable_v<T> && !SizedBytes<T>)
   void add(const T& value) {
     static_assert(!std::is_same_v<T, bool>, "kernels take int, not bool");
     add_bytes(&value, sizeof(T));
   }
-  std::byte* at(uint32_t index) { return bytes_.data() + begins_[index]; }
+  // All of `arguments`, after those that are there.
+  void append(const KernelArguments& arguments);
 
-  Kernel* kernel_;
-  NDRange range_;
+  // Replaces an argument by one of its size.
+  template <class T>
+  void set(uint32_t index, const T& value) {
+    std::memcpy(bytes_.data() + begins_[index], &value, sizeof(T));
+  }
+
+  // With the kernel's mutex held.
+  void bind(const Kernel& kernel) const;
+  // After the launch.
+  void invalidate_written() const;
+
+ private:
+  // OpenCL 1.2 guarantees 1024 bytes of parameters.
+  static constexpr uint32_t kMaxBytes = 1024;
+  static constexpr uint32_t kMaxArguments = 96;
+  static constexpr uint32_t kMaxWritten = 16;
+
+  void add_bytes(const void* bytes, size_t size);
+  void add_written(const void* address);
+
   uint32_t count_ = 0;
   uint32_t written_count_ = 0;
   std::array<const void*, kMaxWritten> written_{};
   std::array<uint16_t, kMaxArguments + 1> begins_{};
   std::array<std::byte, kMaxBytes> bytes_;
+};
+
+// A kernel, its range and the bytes of its arguments.
+class KernelLaunch {
+ public:
+  template <class... Arguments>
+  KernelLaunch(Kernel& kernel,
+               const NDRange& range,
+               const Arguments&... arguments)
+      : kernel_(&kernel), range_(range), arguments_(arguments...) {}
+
+  // Replaces an argument by one of its size.
+  template <class T>
+  void set(uint32_t index, const T& value) {
+    arguments_.set(index, value);
+  }
+
+  // On a queue that nothing waits in: that is the caller's business.
+  void enqueue(Queue& queue) const;
+
+ private:
+  Kernel* kernel_;
+  NDRange range_;
+  KernelArguments arguments_;
 };
 
 // Work that waits in a queue and is enqueued ahead of its next command: the

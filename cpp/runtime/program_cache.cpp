@@ -266,7 +266,7 @@ ProgramCache::~ProgramCache() = default;
 
 Kernel& ProgramCache::get(const KernelSource& source,
                           const char* kernel_name,
-                          std::initializer_list<Define> defines) {
+                          std::span<const Define> defines) {
   if (defines.size() > kMaxDefines) {
     throw Error(std::string(source.name) + ": more than " +
                 std::to_string(kMaxDefines) + " defines");

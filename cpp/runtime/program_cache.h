@@ -5,9 +5,9 @@
 #include "dtype.h"
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -56,7 +56,7 @@ class ProgramCache {
   // Hot path: one hash of pointers and integers under a shared lock.
   Kernel& get(const KernelSource& source,
               const char* kernel_name,
-              std::initializer_list<Define> defines);
+              std::span<const Define> defines);
 
   // The kernel of a generated source text; callers keep the reference.
   Kernel& get_generated(const std::string& name,

@@ -169,3 +169,49 @@ assert y.tolist() == [2.0, 3.0, 4.0]
         device,
         TORCH_OPENCL_BUILD_OPTIONS="-Dlist0=+",
     )
+
+
+def test_pointwise_ops_join_products_and_convolutions(device):
+    _run(
+        """
+F = torch.nn.functional
+x = torch.randn(2, 40, 9, 16, device=DEVICE)
+weight = torch.randn(40, 40, 1, 1, device=DEVICE)
+rest = [torch.rand(40, device=DEVICE) for _ in range(4)]
+matrix = torch.randn(40, 70, device=DEVICE)
+held = []
+
+def convolution(): return F.conv2d(x, weight)
+def block(): return F.relu(F.batch_norm(convolution(), *rest) + x)
+def holding():
+    y = convolution()
+    held.append(y)
+    return F.relu(y)
+def linear(): return F.gelu(F.linear(matrix, matrix))
+def three_dimensions():
+    return F.gelu(F.linear(matrix.view(4, 10, 70), matrix)) * 2
+def normalized(): return F.relu(F.batch_norm(x, *rest) + x)
+def overlapping():
+    y = x * 1
+    y += F.conv2d(y, weight)
+    return y
+
+for function, expected in (
+    (convolution, 1),
+    (block, 1),
+    (holding, 2),
+    (linear, 1),
+    (three_dimensions, 1),
+    (normalized, 1),
+    (overlapping, 3),
+):
+    def calls():
+        result = function()
+        torch.opencl.synchronize()
+        return result
+    calls()
+    assert launches(calls) == expected, (function, launches(calls))
+""",
+        device,
+        TORCH_OPENCL_DEVICE_CLASS="gpu",
+    )

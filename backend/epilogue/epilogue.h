@@ -1,0 +1,139 @@
+// Pointwise ops as epilogues on GPUs: what follows a launch that is pending is
+// computed where its kernel stores (epilogue.clh), and what lies between is
+// not written where nobody holds it.
+#pragma once
+
+#include "../../cpp/aten/launch.h"
+#include "../common/kernel_text.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace torch_opencl::ops {
+
+// How a step's operand meets an output: the value so far, the element at the
+// output's offset, a number a channel, one element, a number of the host.
+enum class OperandKind : uint8_t { kValue, kSame, kChannel, kOne, kNumber };
+
+struct EpilogueOperand {
+  OperandKind kind = OperandKind::kValue;
+  at::Tensor tensor;           // a private alias, of those in memory
+  int64_t channel_stride = 0;  // of kChannel
+  ScalarArgument number{};     // of kNumber
+};
+
+constexpr size_t kMaxEpilogueOperands = 5;  // of a step
+constexpr size_t kMaxEpilogueSteps = 4;
+
+// An expression over operands and numbers. The texts are literals: steps are
+// told apart by their addresses.
+struct EpilogueText {
+  const char* expression;
+  const char* inputs;   // "self, other": names of the operands
+  const char* scalars;  // "alpha"
+  bool uses_math;       // calls functions of math.clh
+};
+
+// A pointwise op that joined: complete, with aliases of its own.
+class EpilogueStep {
+ public:
+  EpilogueStep(const EpilogueText& text, at::Tensor out)
+      : text(text), out(std::move(out)) {}
+  virtual ~EpilogueStep() = default;
+  // As a launch of its own, where `value` has to be written.
+  virtual void run_alone(const at::Tensor& value) const = 0;
+
+  EpilogueText text;
+  std::vector<EpilogueOperand> operands;  // in the order of `inputs`
+  std::vector<ScalarArgument> scalars;
+  at::Tensor out;
+};
+
+// A tensor of the same elements that no caller holds: what callers do to
+// theirs changes nothing of it.
+at::Tensor alias_of(const at::TensorBase& tensor);
+
+// What a launch with an epilogue writes and uses.
+struct EpilogueTarget {
+  const char* op;               // names the launch in errors
+  at::Tensor out;               // all of which it writes, and does not read
+  std::vector<at::Tensor> uses;
+  bool has_channels = false;  // the kernel's channel is `out`'s dimension 1
+};
+
+// The result of the pending launch, for those who would join it.
+class EpilogueResult {
+ public:
+  EpilogueResult(const at::Tensor& value, const EpilogueTarget& target)
+      : value_(value), target_(target) {}
+
+  // True where `tensor` has exactly the elements of the result.
+  bool is(const at::TensorBase& tensor) const;
+  // How an operand meets outputs that lie as those of `like`, if it may.
+  std::optional<EpilogueOperand> operand(const at::TensorBase& operand,
+                                         const at::TensorBase& like) const;
+  // The same of a number for each element of dimension 1, of any dtype that is
+  // computed in the result's.
+  std::optional<EpilogueOperand> channel_operand(
+      const at::TensorBase& operand,
+      const at::TensorBase& like) const;
+
+ private:
+  bool is_computed_as(const at::TensorBase& operand) const;
+
+  const at::Tensor& value_;
+  const EpilogueTarget& target_;
+};
+
+// Adds a step to the launch that is pending on `out`'s queue; `make` returns
+// null where it cannot join. True where the step joined: `out` will be written.
+bool join_epilogue(const at::TensorBase& out,
+                   const std::function<std::unique_ptr<EpilogueStep>(
+                       const EpilogueResult&)>& make);
+
+// Whether the launch may be pending: its result is dense, of floating dtype, and
+// its queue can wait.
+bool can_have_epilogue(const EpilogueTarget& target);
+
+void pend_with_epilogue(const EpilogueTarget& target,
+                        const aten::KernelSource& source,
+                        const char* kernel_name,
+                        std::span<const aten::Define> defines,
+                        const aten::NDRange& range,
+                        const runtime::KernelArguments& arguments);
+
+// Launches a kernel whose first parameter is the output, and whose last ones
+// are EPILOGUE_PARAMETERS. With a target it is pending, so that pointwise ops
+// of the result can join.
+template <class... Arguments>
+void launch_with_epilogue(const EpilogueTarget* target,
+                          const at::TensorBase& on,
+                          const aten::KernelSource& source,
+                          const char* kernel_name,
+                          std::initializer_list<aten::Define> defines,
+                          const aten::NDRange& range,
+                          const aten::BufferView& out,
+                          const Arguments&... arguments) {
+  if (target == nullptr || !can_have_epilogue(*target)) {
+    aten::launch(
+        on, source, kernel_name, defines, range, out, arguments...);
+    return;
+  }
+  const runtime::Queue& queue = aten::queue_of(on);
+  (aten::check_same_device(queue, arguments), ...);
+  pend_with_epilogue(*target,
+                     source,
+                     kernel_name,
+                     std::span(defines.begin(), defines.size()),
+                     range,
+                     runtime::KernelArguments(arguments...));
+}
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,14 @@
+// Pointwise ops that join a pending launch instead of being launched.
+#pragma once
+
+#include "pointwise.h"
+
+namespace torch_opencl::ops {
+
+// True where the op will be computed by the launch that makes its input: as a
+// clamp of its bounds, or as a step of its epilogue.
+bool joins_pending(at::TensorIteratorBase& iter,
+                   const PointwiseOp& op,
+                   c10::ArrayRef<at::Scalar> scalars);
+
+}  // namespace torch_opencl::ops

@@ -1,0 +1,229 @@
+"""Pointwise ops after products, convolutions and batch norms: one launch on GPUs, the
+CPU's values, whatever is held, overwritten or looked at in between."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from against_cpu import channels_last, check, contiguous
+from torch import nn
+from torch.nn import functional as F
+
+LAYOUTS = (contiguous, channels_last)
+
+
+def parameters(channels: int) -> list[torch.Tensor]:
+    variance = torch.rand(channels) + 0.5
+    return [torch.randn(channels), variance, *torch.randn(2, channels)]
+
+
+def convolution(channels: int, shape: tuple[int, ...], kernel: int = 3):
+    """An image, a weight that keeps its size, a bias."""
+    weight = torch.randn(channels, shape[1], kernel, kernel) / kernel
+    return [torch.randn(shape), weight, torch.randn(channels)]
+
+
+def convolve(x, weight, bias):
+    return F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
+
+
+POINTWISE = {
+    "relu": F.relu,
+    "relu_": lambda y: y.relu_(),
+    "gelu": F.gelu,
+    "gelu of tanh": lambda y: F.gelu(y, approximate="tanh"),
+    "silu": F.silu,
+    "hardswish_": lambda y: F.hardswish(y, inplace=True),
+    "threshold": lambda y: F.threshold(y, 0.25, -3.0),
+    "number": lambda y: 2 - y / 3,
+    "with itself": lambda y: y * y + y,
+    "four": lambda y: torch.tanh(y * 2 + 1).neg(),
+    "six": lambda y: ((((y + 1) * 2 - 3).abs() + 4) * 0.5).sqrt(),
+    "comparison": lambda y: y > 0.25,
+    "to double": lambda y: y.double() + 1,
+    "copied": lambda y: y.clone().relu_(),
+}
+# Where something else looks at what lies between.
+HELD = {
+    "held": lambda y: (F.relu(y), y),
+    "held in the middle": lambda y: (lambda z: (F.relu(z), z))(y + 1),
+    "view held": lambda y: (F.gelu(y), y[..., 1:]),
+    "overwritten": lambda y: (y.mul_(2), y.add_(1))[1],
+    "out": lambda y: torch.add(F.relu(y), 1, out=y),
+    "out twice": lambda y: (lambda z: (torch.mul(z, 3, out=y), z))(y + 1),
+    "read between": lambda y: (y + 1, y.sum(), y.relu_()),
+    "squeezed": lambda y: F.relu(y.unsqueeze_(0)),
+    "transposed": lambda y: F.relu(y.transpose_(0, 1)) + 1,
+    "a part": lambda y: (y[:1].relu_(), y)[1],
+    "flat": lambda y: F.silu(y.flatten()) * 2,
+    "expanded": lambda y: y + y[:1],
+    "data": lambda y: (setattr(y, "data", torch.ones_like(y)), y.relu_())[1],
+}
+
+
+@pytest.mark.parametrize("ops", (POINTWISE | HELD).values(), ids=POINTWISE | HELD)
+def test_after_a_convolution(device, ops):
+    for shape, channels, layout in (
+        ((2, 5, 7, 9), 6, contiguous),
+        ((3, 8, 12, 16), 4, channels_last),
+    ):
+        image, weight, bias = convolution(channels, shape)
+        check(
+            lambda *tensors: ops(convolve(*tensors)),
+            [layout(image), layout(weight), bias],
+            device,
+            backward=False,
+        )
+
+
+@pytest.mark.parametrize("ops", POINTWISE.values(), ids=POINTWISE)
+def test_after_a_product(device, ops):
+    for rows, columns, depth in ((37, 24, 19), (3, 130, 64), (70, 5, 2100)):
+        tensors = [
+            torch.randn(rows, depth) / depth**0.5,
+            torch.randn(columns, depth),
+            torch.randn(columns),
+        ]
+        check(lambda *t: ops(F.linear(*t)), tensors, device, backward=False)
+        check(lambda *t: ops(t[0] @ t[1].T), tensors[:2], device, backward=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_dtypes(device, dtype):
+    check(
+        lambda *t: F.relu(convolve(*t) * 3 + 1),
+        convolution(6, (2, 5, 7, 9)),
+        device,
+        dtype,
+        backward=False,
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_residual_block(device, layout, kernel):
+    """Convolution, evaluated batch norm, shortcut, ReLU; also by Winograd."""
+    for shape in ((2, 6, 7, 9), (2, 72, 24, 28)):
+        tensors = convolution(shape[1], shape, kernel)
+        x, rest = layout(tensors[0]), [*tensors[1:], *parameters(shape[1])]
+
+        def block(x, weight, bias, *params):
+            return F.relu(F.batch_norm(convolve(x, weight, bias), *params) + x)
+
+        def in_place(x, weight, bias, *params):
+            y = F.batch_norm(convolve(x, weight, bias), *params)
+            y += x
+            return y.relu_()
+
+        def onto_its_input(x, weight, bias, *params):
+            x = x * 1
+            x += F.batch_norm(convolve(x, weight, bias), *params)
+            return x
+
+        for function in (block, in_place, onto_its_input):
+            check(function, [x, *rest], device, backward=False)
+
+
+def test_batch_norm_params(device):
+    """Missing and strided parameters, one channel, operands a channel."""
+    image, weight, bias = convolution(6, (2, 5, 7, 9))
+    mean, variance, scale, shift = parameters(6)
+
+    def no_weight(x, w, mean, variance):
+        return F.batch_norm(convolve(x, w, None), mean, variance)
+
+    check(no_weight, [image, weight, mean, variance], device, backward=False)
+
+    def strided(x, w, params):
+        return F.batch_norm(convolve(x, w, None), *params.unbind(1))
+
+    params = torch.stack([mean, variance, scale, shift], 1)
+    check(strided, [image, weight, params], device, backward=False)
+
+    def by_channel(x, w, scale, shift):
+        return convolve(x, w, None) * scale[:, None, None] + shift.view(1, -1, 1, 1)
+
+    check(by_channel, [image, weight, scale, shift], device, backward=False)
+
+    def by_column(x, w, row):
+        return convolve(x, w, None) * row
+
+    check(by_column, [image, weight, torch.randn(9)], device, backward=False)
+
+    def one(x, w, number):
+        return convolve(x, w, None) * number
+
+    check(one, [image, weight, torch.randn(())], device, backward=False)
+    check(one, [image, weight, torch.randn(1)], device, backward=False)
+
+
+def test_grouped_and_transposed(device):
+    image = torch.randn(2, 8, 9, 7)
+    params = parameters(6)
+    check(
+        lambda x, w, *p: F.relu(F.batch_norm(F.conv2d(x, w, groups=2), *p)),
+        [image, torch.randn(6, 4, 3, 3), *params],
+        device,
+        backward=False,
+    )
+    for stride in (1, 2):
+        check(
+            lambda x, w, b, stride=stride: F.relu(
+                F.conv_transpose2d(x, w, b, stride=stride)
+            ),
+            [image, torch.randn(8, 6, 3, 3), torch.randn(6)],
+            device,
+        )
+    check(
+        lambda x, w, b: F.relu(F.conv1d(x, w, b)) + 1,
+        [torch.randn(2, 3, 19), torch.randn(5, 3, 4), torch.randn(5)],
+        device,
+    )
+
+
+def test_gradients(device):
+    """The gradients of ReLU and of a sum follow a data gradient."""
+
+    def network(x, first, second, third):
+        y = F.relu(F.conv2d(x, first, padding=1))
+        z = F.relu(F.conv2d(y, second, padding=1)) + y
+        return F.relu(F.conv2d(F.relu(z), third))
+
+    for layout in LAYOUTS:
+        tensors = [
+            torch.randn(2, 3, 9, 8),
+            torch.randn(8, 3, 3, 3),
+            torch.randn(8, 8, 3, 3) / 8,
+            torch.randn(5, 8, 1, 1),
+        ]
+        check(network, [layout(tensor) for tensor in tensors], device)
+
+
+def test_training_of_a_block(device):
+    """Statistics, running ones included, with shortcut and ReLU joined."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(6, 6, 3, padding=1, bias=False)
+            self.norm = nn.BatchNorm2d(6)
+
+        def forward(self, x):
+            return F.relu(self.norm(self.conv(x)) + x, inplace=True)
+
+    models = [Block(), Block()]
+    models[1].load_state_dict(models[0].state_dict())
+    models[1].to(device)
+    x = torch.randn(4, 6, 17, 8)
+    grad = torch.randn_like(x)
+    inputs = [x.clone().requires_grad_(), x.to(device).requires_grad_()]
+    for _ in range(2):
+        results = [model(it) for model, it in zip(models, inputs, strict=True)]
+        for result in results:
+            result.backward(grad.to(result.device))
+    torch.testing.assert_close(results[1].cpu(), results[0])
+    torch.testing.assert_close(inputs[1].grad.cpu(), inputs[0].grad, atol=1e-4, rtol=1e-4)
+    for ours, cpus in zip(
+        models[1].state_dict().values(), models[0].state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(ours.cpu(), cpus)
