@@ -20,12 +20,13 @@
 #include "types.clh"
 #include "lanes.clh"
 #include "depthwise.clh"
+#include "epilogue.clh"
 
 // Pairs are (h, w); strides are (n, c, h, w); the weight's are (first element,
 // channel, h, w).
 #define DEPTHWISE_PARAMETERS                                                   \
-  CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),            \
-      CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out),                   \
+  TENSOR(storage_t, out), CONST_TENSOR(storage_t, source),                     \
+      CONST_TENSOR(storage_t, weight), CONST_TENSOR(storage_t, bias),          \
       const int channels, const int sources, const int depth_multiplier,       \
       const int2 source_size, const int2 out_size, const int2 kernel_size,     \
       const int2 up, const int2 down, const int2 padding, const int2 dilation, \
@@ -148,7 +149,7 @@ void depthwise_channels(DEPTHWISE_PARAMETERS, const int rows) {
 
 // One work-item: one output; neighbours along the dense dimension.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
-void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
+void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last EPILOGUE_PARAMETERS) {
   const int n = get_global_id(1);
   int i = get_global_id(0);
   if (i >= channels * out_size.s0 * out_size.s1) {
@@ -186,8 +187,9 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
       }
     }
   }
-  STORE(POINTER(out), n * (size_t)out_stride.s0 + (size_t)channel * out_stride.s1 +
-                          oh * out_stride.s2 + ow * out_stride.s3, sum);
+  const size_t place = n * (size_t)out_stride.s0 + (size_t)channel * out_stride.s1 +
+                       oh * out_stride.s2 + ow * out_stride.s3;
+  STORE(POINTER(out), place, EPILOGUE(sum, place, channel));
 }
 
 #ifdef TILE_COLUMNS
@@ -213,11 +215,14 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last) {
     if (UP_H == 1 || at % UP_H == 0)                                   \
       sum##j = fma(factor, tile[PLACE(p, at / UP_H, column)], sum##j); \
   }
-#define PUT_OUTPUT(j) \
-  if (row + j < out_size.s0) STORE(target, (row + j) * out_stride.s2, sum##j);
+#define PUT_OUTPUT(j)                                                  \
+  if (row + j < out_size.s0) {                                         \
+    const size_t place = out_from + (row + j) * out_stride.s2;         \
+    STORE(POINTER(out), place, EPILOGUE(sum##j, place, channel));      \
+  }
 
 kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1)))
-void depthwise_tiles(DEPTHWISE_PARAMETERS, const int images) {
+void depthwise_tiles(DEPTHWISE_PARAMETERS, const int images EPILOGUE_PARAMETERS) {
   local compute_t tile[PLANES * IN_ROWS * IN_COLUMNS];
   const int item = get_local_id(0);
 #if CHANNELS_INNERMOST
@@ -293,9 +298,9 @@ void depthwise_tiles(DEPTHWISE_PARAMETERS, const int images) {
   }
   const int row = first_row + block * 4;
   if (first_plane + p < planes && first_column + col < out_size.s1) {
-    global storage_t *target = POINTER(out) + (size_t)(plane / channels) * out_stride.s0 +
-                               (size_t)channel * out_stride.s1 +
-                               (first_column + col) * out_stride.s3;
+    const size_t out_from = (size_t)(plane / channels) * out_stride.s0 +
+                            (size_t)channel * out_stride.s1 +
+                            (first_column + col) * out_stride.s3;
     PUT_OUTPUT(0)
     PUT_OUTPUT(1)
     PUT_OUTPUT(2)

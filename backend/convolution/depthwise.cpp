@@ -2,6 +2,7 @@
 #include "kernel_sources.h"
 
 #include "../common/non_temporal.h"
+#include "../epilogue/epilogue.h"
 
 #include <bit>
 #include <optional>
@@ -36,23 +37,27 @@ void launch_sum(const Sum& s,
                 const NDRange& work,
                 int64_t last,
                 const Own&... own) {
-  launch(s.out,
-         source,
-         kernel,
-         defines,
-         work,
-         arg_in(s.source),
-         arg_in(s.weight),
-         arg_in(s.bias),
-         arg(s.out),
-         static_cast<int32_t>(s.out.size(1)),
-         own...,
-         strides(s.source),
-         s.weight_strides,
-         strides(s.out),
-         static_cast<int32_t>(s.bias.defined() ? s.bias.stride(0) : 0),
-         static_cast<int32_t>(s.bias.defined()),
-         static_cast<int32_t>(last));
+  const EpilogueTarget target{
+      "convolution", s.out, {s.source, s.weight, s.bias}, true};
+  launch_with_epilogue(
+      aten::device_of(s.out).is_cpu() ? nullptr : &target,
+      s.out,
+      source,
+      kernel,
+      defines,
+      work,
+      arg(s.out),
+      arg_in(s.source),
+      arg_in(s.weight),
+      arg_in(s.bias),
+      static_cast<int32_t>(s.out.size(1)),
+      own...,
+      strides(s.source),
+      s.weight_strides,
+      strides(s.out),
+      static_cast<int32_t>(s.bias.defined() ? s.bias.stride(0) : 0),
+      static_cast<int32_t>(s.bias.defined()),
+      static_cast<int32_t>(last));
 }
 
 // What kernels of depthwise_3x3.cl take.

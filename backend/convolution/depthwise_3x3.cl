@@ -7,8 +7,8 @@
 // Pairs are (h, w); strides are (n, c, h, w); the weight's are (first element,
 // channel, h, w). `depth_multiplier` output channels read one source channel.
 #define DEPTHWISE_3X3_PARAMETERS                                                 \
-  CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),              \
-      CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out), const int channels, \
+  TENSOR(storage_t, out), CONST_TENSOR(storage_t, source),                       \
+      CONST_TENSOR(storage_t, weight), CONST_TENSOR(storage_t, bias), const int channels, \
       const int depth_multiplier, const int2 source_size, const int2 out_size,   \
       const int4 source_stride, const int4 weight_stride, const int4 out_stride, \
       const int bias_stride, const int has_bias, const int rows

@@ -62,8 +62,8 @@ static inline void turn_padded(lanes_t *padded, const global storage_t *planes,
 // One work-item: LANES channels of `images_at_once` images. The weight's strides are
 // (first element, channel, h, w).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void depthwise_planes(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),
-                      CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out),
+void depthwise_planes(TENSOR(storage_t, out), CONST_TENSOR(storage_t, source),
+                      CONST_TENSOR(storage_t, weight), CONST_TENSOR(storage_t, bias),
                       const int channels, const int images, const int2 source_size,
                       const int2 out_size, const int2 padding, const int4 source_stride,
                       const int4 weight_stride, const int4 out_stride, const int bias_stride,

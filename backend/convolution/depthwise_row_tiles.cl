@@ -78,8 +78,9 @@ static inline __attribute__((always_inline)) void add_row(
 // rows, numbered through the batch. Pairs are (h, w); strides are (n, c, h, w); the
 // weight's are (first element, channel, h, w).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void depthwise_row_tiles(CONST_TENSOR(storage_t, source), CONST_TENSOR(storage_t, weight),
-                      CONST_TENSOR(storage_t, bias), TENSOR(storage_t, out), const int channels,
+void depthwise_row_tiles(TENSOR(storage_t, out), CONST_TENSOR(storage_t, source),
+                      CONST_TENSOR(storage_t, weight), CONST_TENSOR(storage_t, bias),
+                      const int channels,
                       const int channels_at_once, const int2 source_size, const int2 out_size,
                       const int2 padding, const int images, const int4 source_stride,
                       const int4 weight_stride, const int4 out_stride, const int bias_stride,

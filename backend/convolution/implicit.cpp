@@ -406,12 +406,12 @@ void implicit_backward_data(const ConvolutionProblem& p,
          .left = weight,
          .out = image,
          .addend = {},
-         .target = is_whole ? std::optional(EpilogueTarget{
-                                  "convolution_backward",
-                                  a.input,
-                                  {a.output, a.weight},
-                                  true})
-                            : std::nullopt});
+         .target = is_whole
+                       ? std::optional(EpilogueTarget{"convolution_backward",
+                                                      a.input,
+                                                      {a.output, a.weight},
+                                                      true})
+                       : std::nullopt});
   }
 }
 

@@ -161,8 +161,8 @@ class EpilogueLaunch : public runtime::PendingLaunch {
     const auto* storage = tensor.storage().unsafeGetStorageImpl();
     size_t own = 0;
     for_each_tensor([&](const Tensor& other) {
-      own += other.defined() &&
-             other.storage().unsafeGetStorageImpl() == storage;
+      own +=
+          other.defined() && other.storage().unsafeGetStorageImpl() == storage;
     });
     return tensor.storage().use_count() == own;
   }
@@ -252,8 +252,7 @@ bool EpilogueResult::is(const at::TensorBase& tensor) const {
 }
 
 std::optional<EpilogueOperand> EpilogueResult::operand(
-    const at::TensorBase& operand,
-    const at::TensorBase& like) const {
+    const at::TensorBase& operand, const at::TensorBase& like) const {
   if (is(operand)) {
     return lies_as(operand, like) ? std::optional(EpilogueOperand{})
                                   : std::nullopt;
@@ -281,8 +280,7 @@ std::optional<EpilogueOperand> EpilogueResult::operand(
 }
 
 std::optional<EpilogueOperand> EpilogueResult::channel_operand(
-    const at::TensorBase& operand,
-    const at::TensorBase& like) const {
+    const at::TensorBase& operand, const at::TensorBase& like) const {
   const Tensor& out = target_.out;
   // Where dimension 1 is as long and as far apart, an element's channel is what
   // it is in the kernel.
@@ -298,9 +296,10 @@ std::optional<EpilogueOperand> EpilogueResult::channel_operand(
       OperandKind::kChannel, alias_of(operand), operand.stride(0)};
 }
 
-bool join_epilogue(const at::TensorBase& out,
-                   const std::function<std::unique_ptr<EpilogueStep>(
-                       const EpilogueResult&)>& make) {
+bool join_epilogue(
+    const at::TensorBase& out,
+    const std::function<std::unique_ptr<EpilogueStep>(const EpilogueResult&)>&
+        make) {
   return queue_of(out).join_pending([&make](runtime::PendingLaunch& pending) {
     auto* launch = dynamic_cast<EpilogueLaunch*>(&pending);
     if (launch == nullptr || launch->is_full()) {

@@ -62,8 +62,8 @@ at::Tensor alias_of(const at::TensorBase& tensor);
 
 // What a launch with an epilogue writes and uses.
 struct EpilogueTarget {
-  const char* op;               // names the launch in errors
-  at::Tensor out;               // all of which it writes, and does not read
+  const char* op;  // names the launch in errors
+  at::Tensor out;  // all of which it writes, and does not read
   std::vector<at::Tensor> uses;
   bool has_channels = false;  // the kernel's channel is `out`'s dimension 1
 };
@@ -82,8 +82,7 @@ class EpilogueResult {
   // The same of a number for each element of dimension 1, of any dtype that is
   // computed in the result's.
   std::optional<EpilogueOperand> channel_operand(
-      const at::TensorBase& operand,
-      const at::TensorBase& like) const;
+      const at::TensorBase& operand, const at::TensorBase& like) const;
 
  private:
   bool is_computed_as(const at::TensorBase& operand) const;
@@ -94,12 +93,13 @@ class EpilogueResult {
 
 // Adds a step to the launch that is pending on `out`'s queue; `make` returns
 // null where it cannot join. True where the step joined: `out` will be written.
-bool join_epilogue(const at::TensorBase& out,
-                   const std::function<std::unique_ptr<EpilogueStep>(
-                       const EpilogueResult&)>& make);
+bool join_epilogue(
+    const at::TensorBase& out,
+    const std::function<std::unique_ptr<EpilogueStep>(const EpilogueResult&)>&
+        make);
 
-// Whether the launch may be pending: its result is dense, of floating dtype, and
-// its queue can wait.
+// Whether the launch may be pending: its result is dense, of floating dtype,
+// and its queue can wait.
 bool can_have_epilogue(const EpilogueTarget& target);
 
 void pend_with_epilogue(const EpilogueTarget& target,
@@ -122,8 +122,7 @@ void launch_with_epilogue(const EpilogueTarget* target,
                           const aten::BufferView& out,
                           const Arguments&... arguments) {
   if (target == nullptr || !can_have_epilogue(*target)) {
-    aten::launch(
-        on, source, kernel_name, defines, range, out, arguments...);
+    aten::launch(on, source, kernel_name, defines, range, out, arguments...);
     return;
   }
   const runtime::Queue& queue = aten::queue_of(on);

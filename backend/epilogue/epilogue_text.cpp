@@ -35,18 +35,18 @@ std::string vector_of(DType dtype) {
 
 // To what a tensor in between would hold.
 std::string rounded(DType dtype, const std::string& value) {
-  return is_half(dtype) ? std::string("round_") + runtime::dtype_name(dtype) + "(" +
-                       value + ")"
-                 : value;
+  return is_half(dtype) ? std::string("round_") + runtime::dtype_name(dtype) +
+                              "(" + value + ")"
+                        : value;
 }
 
 // The pieces of the text, over all operands and numbers in order.
 struct Pieces {
-  std::string parameters;      // of the kernel
-  std::string values;          // parameters of the function: one element each
-  std::string one;             // its arguments: element `at`
-  std::string four_values;     // parameters of the function of four
-  std::string four;            // its arguments
+  std::string parameters;   // of the kernel
+  std::string values;       // parameters of the function: one element each
+  std::string one;          // its arguments: element `at`
+  std::string four_values;  // parameters of the function of four
+  std::string four;         // its arguments
   std::array<std::string, 4> lanes;  // the first function's, of one of the four
   std::string statements;
 };
@@ -84,8 +84,8 @@ void add_operand(Pieces& pieces,
   pieces.one += ", " + load(is_same      ? "at"
                             : is_channel ? "(channel) * " + stride
                                          : "0");
-  pieces.four_values +=
-      std::string(", const ") + (is_vector ? vector + " " : "compute_t ") + name;
+  pieces.four_values += std::string(", const ") +
+                        (is_vector ? vector + " " : "compute_t ") + name;
   if (is_same) {
     pieces.four += ", load4_" + type + "(" + pointer + " + (at))";
   } else if (is_channel) {
@@ -137,10 +137,11 @@ Pieces pieces_of(const EpilogueKey& key) {
       constant(scalar, name);
       add_number(pieces, name);
     }
-    pieces.statements += "{\ncompute_t epilogue_result;\n{\n" + constants +
-                         "epilogue_result = (" + step.text.expression +
-                         ");\n}\nepilogue_value = " +
-                         rounded(key.dtype, "epilogue_result") + ";\n}\n";
+    pieces.statements +=
+        "{\ncompute_t epilogue_result;\n{\n" + constants +
+        "epilogue_result = (" + step.text.expression +
+        ");\n}\nepilogue_value = " + rounded(key.dtype, "epilogue_result") +
+        ";\n}\n";
   }
   return pieces;
 }
@@ -163,10 +164,10 @@ std::string text_of(const EpilogueKey& key) {
     lanes += std::string(i > 0 ? ", " : "") + "epilogue(value." + "xyzw"[i] +
              pieces.lanes[i] + ")";
   }
-  const std::string half =
-      is_half(key.dtype) ? std::string("#define COMMON_HALF ") +
-                               runtime::dtype_name(key.dtype) + "\n"
-                         : "";
+  const std::string half = is_half(key.dtype)
+                               ? std::string("#define COMMON_HALF ") +
+                                     runtime::dtype_name(key.dtype) + "\n"
+                               : "";
   // The kernel's build has a define of the dtype, too.
   return half + "#undef DTYPE\n" + preamble(key.dtype, uses_math) +
          "#define HAS_EPILOGUE 1\n#define EPILOGUE_PARAMETERS " +
@@ -175,10 +176,11 @@ std::string text_of(const EpilogueKey& key) {
          ")\n#define EPILOGUE_FOUR(value, at, channel, step) "
          "epilogue_four(value" +
          pieces.four + ")\n" +
-         function_text("compute_t epilogue(compute_t epilogue_value" + pieces.values + ")",
-                       "epilogue_value = " +
-                           rounded(key.dtype, "epilogue_value") + ";\n" +
-                           pieces.statements + "return epilogue_value;\n") +
+         function_text(
+             "compute_t epilogue(compute_t epilogue_value" + pieces.values +
+                 ")",
+             "epilogue_value = " + rounded(key.dtype, "epilogue_value") +
+                 ";\n" + pieces.statements + "return epilogue_value;\n") +
          function_text(vector + " epilogue_four(const " + vector + " value" +
                            pieces.four_values + ")",
                        "return (" + vector + ")(" + lanes + ");\n");

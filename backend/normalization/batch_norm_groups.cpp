@@ -64,7 +64,8 @@ class Plan {
                                       compute_type(input_.scalar_type())));
   }
 
-  // `kTensors`: of which tensors the kernel takes the layout; `arguments` follow.
+  // `kTensors`: of which tensors the kernel takes the layout; `arguments`
+  // follow.
   template <size_t... kTensors, class... Arguments>
   void launch(const char* kernel,
               at::ScalarType param_type,
@@ -119,24 +120,23 @@ class Plan {
     const auto with_index = [&](auto index) {
       using Index = decltype(index);
       const auto with_strides = [&](const auto&... strides) {
-        launch(
-            {{"DTYPE", dtype_of(input_)},
-             {"PARAM_DTYPE", dtype_of(param_type)},
-             {"INDEX64", sizeof(Index) == 8},
-             {"WG_SIZE", shape_.work_group}},
-            range(shape_.groups(channels()) * shape_.work_group,
-                  chunks_,
-                  shape_.work_group,
-                  1),
-            static_cast<int32_t>(channels()),
-            static_cast<Index>(pixels()),
-            static_cast<Index>(rows_.inner_size()),
-            static_cast<Index>(chunk_),
-            static_cast<int32_t>(is_whole() ? 0 : chunks_),
-            static_cast<int32_t>(shape_.span),
-            static_cast<int32_t>(is_along_),
-            strides...,
-            arguments...);
+        launch({{"DTYPE", dtype_of(input_)},
+                {"PARAM_DTYPE", dtype_of(param_type)},
+                {"INDEX64", sizeof(Index) == 8},
+                {"WG_SIZE", shape_.work_group}},
+               range(shape_.groups(channels()) * shape_.work_group,
+                     chunks_,
+                     shape_.work_group,
+                     1),
+               static_cast<int32_t>(channels()),
+               static_cast<Index>(pixels()),
+               static_cast<Index>(rows_.inner_size()),
+               static_cast<Index>(chunk_),
+               static_cast<int32_t>(is_whole() ? 0 : chunks_),
+               static_cast<int32_t>(shape_.span),
+               static_cast<int32_t>(is_along_),
+               strides...,
+               arguments...);
       };
       std::apply(with_strides, std::tuple_cat(strides_of<Index>(kTensors)...));
     };

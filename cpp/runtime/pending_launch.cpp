@@ -37,7 +37,8 @@ void KernelArguments::add_written(const void* address) {
 void KernelArguments::append(const KernelArguments& arguments) {
   for (uint32_t i = 0; i < arguments.count_; ++i) {
     const size_t begin = arguments.begins_[i];
-    add_bytes(arguments.bytes_.data() + begin, arguments.begins_[i + 1] - begin);
+    add_bytes(arguments.bytes_.data() + begin,
+              arguments.begins_[i + 1] - begin);
   }
   for (uint32_t i = 0; i < arguments.written_count_; ++i) {
     add_written(arguments.written_[i]);

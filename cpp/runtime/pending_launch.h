@@ -55,8 +55,8 @@ class KernelArguments {
     add_bytes(value.bytes.data(), value.size);
   }
   template <class T>
-  requires(std::is_trivially_copyable_v<T> && !SizedBytes<T>)
-  void add(const T& value) {
+  requires(std::is_trivially_copyable_v<T> &&
+           !SizedBytes<T>) void add(const T& value) {
     static_assert(!std::is_same_v<T, bool>, "kernels take int, not bool");
     add_bytes(&value, sizeof(T));
   }

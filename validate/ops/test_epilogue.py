@@ -166,6 +166,13 @@ def test_grouped_and_transposed(device):
         device,
         backward=False,
     )
+    for layout in LAYOUTS:  # depthwise
+        check(
+            lambda x, w, *p: F.relu6(F.batch_norm(F.conv2d(x, w, groups=8), *p)),
+            [layout(image), torch.randn(8, 1, 3, 3), *parameters(8)],
+            device,
+            backward=False,
+        )
     for stride in (1, 2):
         check(
             lambda x, w, b, stride=stride: F.relu(
