@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from fuzz import calls, layers, sequences
+from fuzz import calls, joined, layers, sequences
 from fuzz.program import Program
 
 _KINDS = {
@@ -16,6 +16,7 @@ _KINDS = {
     sequences.foreach: 5,
     sequences.optimizer: 3,
     sequences.packed_weights: 5,
+    joined.joined: 6,
 }
 
 

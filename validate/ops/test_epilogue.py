@@ -126,7 +126,7 @@ def test_residual_block(device, layout, kernel):
 
 def test_batch_norm_params(device):
     """Missing and strided parameters, one channel, operands a channel."""
-    image, weight, bias = convolution(6, (2, 5, 7, 9))
+    image, weight, _ = convolution(6, (2, 5, 7, 9))
     mean, variance, scale, shift = parameters(6)
 
     def no_weight(x, w, mean, variance):
@@ -229,7 +229,9 @@ def test_training_of_a_block(device):
         for result in results:
             result.backward(grad.to(result.device))
     torch.testing.assert_close(results[1].cpu(), results[0])
-    torch.testing.assert_close(inputs[1].grad.cpu(), inputs[0].grad, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        inputs[1].grad.cpu(), inputs[0].grad, atol=1e-4, rtol=1e-4
+    )
     for ours, cpus in zip(
         models[1].state_dict().values(), models[0].state_dict().values(), strict=True
     ):

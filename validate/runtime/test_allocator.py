@@ -111,7 +111,7 @@ def test_split_blocks_coalesce(device):
         tensors[index] = None
     for segment in torch.opencl.memory_snapshot():
         states = [block["state"] for block in segment["blocks"]]
-        assert ("inactive", "inactive") not in zip(states, states[1:], strict=False)
+        assert ("inactive", "inactive") not in itertools.pairwise(states)
 
 
 def test_empty_cache_gives_segments_back(device):
