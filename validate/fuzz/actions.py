@@ -48,3 +48,42 @@ def optimizer_state(optimizer) -> list[torch.Tensor]:
 
 def first(results: tuple) -> torch.Tensor:
     return results[0]
+
+
+def attribute(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    return getattr(tensor, name)
+
+
+def run_compiled(graph, dynamic: bool, *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """A Graph of compiled.py: by Inductor on the device, step by step on the CPU."""
+    if tensors[0].device.type == "cpu":
+        return graph(*tensors)
+    return graph.compiled(dynamic)(*tensors)
+
+
+def int_mm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    if left.device.type == "cpu":
+        return (left.long() @ right.long()).int()
+    return torch._int_mm(left, right)
+
+
+def _product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """In float64, or in float32 and rounded once."""
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return (x.to(wide) @ weight.to(wide).t()).to(x.dtype)
+
+
+def int8_product(x, weight, scales) -> torch.Tensor:
+    if x.device.type == "cpu":
+        return _product(x, weight.double() * scales.double()[:, None])
+    return torch._weight_int8pack_mm(x, weight, scales)
+
+
+def int4_product(x, values, pairs, group: int, inner: int) -> torch.Tensor:
+    """By a weight whose bytes hold two numbers each, the first in the upper half."""
+    if x.device.type == "cpu":
+        numbers = torch.stack((values >> 4, values & 15), -1).flatten(1)
+        scale, zero = pairs.double().repeat_interleave(group, 0).unbind(-1)
+        return _product(x, (numbers.double() - 8) * scale.t() + zero.t())
+    weight = torch._convert_weight_to_int4pack(values, inner)
+    return torch._weight_int4pack_mm(x, weight, group, pairs)

@@ -57,8 +57,13 @@ class Machine:
     def add(
         self, name: int, given: Input, noise: torch.Generator | None = None
     ) -> None:
-        if noise is not None and given.values.is_floating_point():
-            values = perturbed(given.values, noise)
+        numbers = given.values
+        if noise is not None and (numbers.is_floating_point() or numbers.is_complex()):
+            if numbers.is_complex():
+                parts = perturbed(torch.view_as_real(numbers), noise)
+                values = torch.view_as_complex(parts)
+            else:
+                values = perturbed(numbers, noise)
             given = Input(values, given.layout, given.requires_grad)
         tensor = given.build(self.device, torch.float64 if self._double else None)
         self.values[name] = tensor

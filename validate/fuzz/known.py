@@ -47,6 +47,10 @@ def value(program: Program, name: str, reason: str) -> str:
         return "torch's CPU is 4e-7 off beyond 5; test_math.py judges these by mpmath"
     if op == "airy_ai" and "too far" in reason:
         return "its phase at -30,000 has no digit in float32; test_math.py has the rest"
+    if op == "native_layer_norm" and "dtype torch.float32" in reason:
+        return "as on CUDA and in FakeTensorMode, statistics of half types are float32"
+    if op.startswith("signal.windows") and "too far" in reason:
+        return "sums of cosines that cancel at the ends, of no input to be perturbed"
     if exact and op in _RANKS:
         return "the CPU picks any of equal elements; test_sorting.py wants the first"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from fuzz.builder import Builder, Stop
@@ -18,8 +18,13 @@ _ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 100, 129)
 
 
 def layer(rng: random.Random) -> Program:
+    return drawn(rng, _LAYERS)
+
+
+def drawn(rng: random.Random, makers: Sequence[Callable]) -> Program:
+    """A case of one of ``makers``, with its gradients or without."""
     b = Builder(rng)
-    make = rng.choice(_LAYERS)
+    make = rng.choice(makers)
     grad = b.chance(0.5)
     with contextlib.suppress(Stop):
         make(b, grad)
@@ -250,7 +255,7 @@ def indexing(b: Builder, grad: bool) -> None:
     shape = draw_shape(b.rng, 1, 4)
     dim = b.rng.randrange(len(shape))
     size = shape[dim]
-    if not size:
+    if 0 in shape:
         return
     x = b.input(shape, dtype, grad=grad)
     count = _pick(b, (0, 1, 2, 5, 16, 33))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -122,13 +123,20 @@ def run(
             yield outcome
 
 
+def _tells_of_errors(outcome: Outcome) -> bool:
+    """Of errors, where others tell of values."""
+    return re.search(r"\w+ at (step|backward)", outcome.message) is not None
+
+
 def _minimised(
     worker: Worker, outcome: Outcome, time_limit: float, seconds: float
 ) -> Outcome:
     program = generate(outcome.case)
 
     def still_fails(edits: list[str]) -> bool:
-        return ask(worker, outcome.case, edits, time_limit).status == outcome.status
+        found = ask(worker, outcome.case, edits, time_limit)
+        is_alike = _tells_of_errors(found) == _tells_of_errors(outcome)
+        return found.status == outcome.status and is_alike
 
     edits = editing.minimise(program, still_fails, seconds)
     smallest = ask(worker, outcome.case, edits, time_limit)
