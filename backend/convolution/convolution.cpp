@@ -166,6 +166,39 @@ void check_output_size(const Tensor& input, IntArrayRef sizes) {
       "). Output size is too small");
 }
 
+// With more, elements of the output would come from none of the input.
+void check_output_padding(IntArrayRef output_padding,
+                          IntArrayRef stride,
+                          IntArrayRef dilation) {
+  bool fits = true;
+  for (size_t d = 0; d < output_padding.size(); ++d) {
+    fits &= output_padding[d] < std::max(stride[d], dilation[d]);
+  }
+  if (fits) {
+    return;
+  }
+  // As PyTorch has it, which makes images of one row of what has one dimension.
+  const auto named = [](const char* what, IntArrayRef values, int of_a_row) {
+    constexpr std::array<const char*, 3> kNames = {"depth", "height", "width"};
+    std::vector<int64_t> all = values.vec();
+    if (all.size() == 1) {
+      all.insert(all.begin(), of_a_row);
+    }
+    std::string text;
+    for (size_t d = 0; d < all.size(); ++d) {
+      text += std::string(" ") + what + "_" + kNames[3 - all.size() + d] +
+              ": " + std::to_string(all[d]);
+    }
+    return text;
+  };
+  TORCH_CHECK(
+      false,
+      "output padding must be smaller than either stride or dilation, but got",
+      named("output_padding", output_padding, 0),
+      named("stride", stride, 1),
+      named("dilation", dilation, 1));
+}
+
 Tensor convolution(const Tensor& input,
                    const Tensor& weight,
                    const std::optional<Tensor>& bias,
@@ -176,6 +209,9 @@ Tensor convolution(const Tensor& input,
                    IntArrayRef output_padding,
                    int64_t groups) {
   check_dtypes(input, weight);
+  if (transposed) {
+    check_output_padding(output_padding, stride, dilation);
+  }
   const std::vector<int64_t> sizes =
       transposed
           ? at::native::conv_input_size(input.sizes(),

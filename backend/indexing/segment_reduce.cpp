@@ -165,9 +165,12 @@ Tensor backward_by_offsets(const Tensor& grad,
   const Tensor places = s.places.clamp_max(s.count - 1);
   Tensor scaled = grad;
   if (reduction == ReductionType::MEAN) {
-    scaled = grad.div(along(s.lengths, data, s.count).to(grad.scalar_type()));
+    // An empty segment passes nothing on.
+    const Tensor lengths = s.lengths.clamp_min(1);
+    scaled = grad.div(along(lengths, data, s.count).to(grad.scalar_type()));
   }
-  Tensor factor = s.places.lt(s.count).to(data.scalar_type());
+  const Tensor is_outside = s.places.ge(s.count);
+  Tensor factor = is_outside.logical_not().to(data.scalar_type());
   if (reduction == ReductionType::PROD) {
     factor.mul_(product_without(data, s, initial.value_or(1)));
   } else if (reduction == ReductionType::MAX ||
@@ -182,7 +185,8 @@ Tensor backward_by_offsets(const Tensor& grad,
     factor.mul_(has_it);
     scaled = scaled.div(sharers.clamp_min(1));
   }
-  return scaled.gather(axis, places).mul_(factor);
+  // Not by the factor alone: a gradient may be infinite or NaN.
+  return scaled.gather(axis, places).mul_(factor).masked_fill_(is_outside, 0);
 }
 
 Tensor backward_by_lengths(const Tensor& grad,

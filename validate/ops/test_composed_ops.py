@@ -59,6 +59,21 @@ def test_segment_reduce(device, reduction, initial):
     check(of_rows, [torch.randn(2, 7, 2)], device)
 
 
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max", "min", "prod"])
+def test_gradient_outside_of_segments(device, reduction):
+    # The last segment is empty, and rows lie behind it.
+    offsets, x = torch.tensor([0, 1, 3, 3]), torch.randn(5, 2)
+    gradients = []
+    for place in ("cpu", device):
+        given = x.clone().to(place).requires_grad_()
+        result = torch.segment_reduce(
+            given, reduction, offsets=offsets.to(place), unsafe=True, initial=1
+        )
+        result.backward(torch.full_like(result, 2))
+        gradients.append(given.grad.cpu())
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize("reduction", ["sum", "mean", "max", "prod"])
 def test_empty_segments(device, reduction):
     x = torch.randn(3, 2)

@@ -489,6 +489,20 @@ def test_errors_are_torchs(device):
         F.conv2d(x.long(), weight.long())
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_transposed_output_padding_too_large(device, dims):
+    function = getattr(F, f"conv_transpose{dims}d")
+    tensors = (torch.randn(1, 4, *(5,) * dims), torch.randn(4, 2, *(3,) * dims))
+    options = {"padding": 1, "output_padding": (2,) + (0,) * (dims - 1)}
+    messages = []
+    for place in ("cpu", device):
+        with pytest.raises(RuntimeError, match="output padding must be smaller") as e:
+            function(*(t.to(place) for t in tensors), **options)
+        messages.append(str(e.value).splitlines()[0])
+    assert messages[0] == messages[1]
+    function(*(t.to(device) for t in tensors), **options, stride=3)
+
+
 def test_transposed_output_too_small(device):
     for size, options in (
         ((2, 2), {"stride": (3, 1), "padding": (1, 2), "output_padding": (1, 0)}),

@@ -244,3 +244,20 @@ def test_integer_edges(device, dtype):
     for name in ("floor_divide", "remainder", "fmod"):
         result = _function(name)(a.to(device), b.to(device)).cpu()
         assert torch.equal(result[safe], _function(name)(a[safe], b[safe])), name
+
+
+def test_zeta_of_orders_without_limit(device):
+    order = torch.tensor([1e30, 1e30, 1e20, 3e38, 1e30])
+    q = torch.tensor([-0.5, 0.5, 1.0, 0.25, -3.0])
+    result = torch.special.zeta(order.to(device), q.to(device)).cpu()
+    assert torch.equal(result, torch.special.zeta(order, q))
+
+
+@pytest.mark.parametrize("kind", ["t", "u", "v", "w"])
+def test_chebyshev_of_low_degree_is_exact(device, kind):
+    function = getattr(torch.special, f"chebyshev_polynomial_{kind}")
+    degree = torch.arange(7 if kind == "t" else 9)
+    for x in (0.0, 0.5, -0.25):
+        points = torch.full(degree.shape, x)
+        result = function(points.to(device), degree.to(device)).cpu()
+        assert torch.equal(result, function(points, degree))
