@@ -113,6 +113,7 @@ class ArgumentBinder {
     bind_argument(kernel_.handle, index_, value);
   }
   void add(const runtime::BufferView& view) {
+    runtime::check_access(kernel_, index_, view);
     runtime::bind_argument(kernel_.handle, index_, view);
     if (view.written != nullptr) {
       written_.push_back(view.written);

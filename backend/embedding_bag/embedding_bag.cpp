@@ -166,7 +166,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
            {{"DTYPE", dtype_of(weight)}, index},
            range(problem.samples, 64),
            arg(offset2bag),
-           arg(offsets),
+           arg_in(offsets),
            problem,
            reports(weight, "embedding_bag"));
   }
@@ -190,17 +190,17 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
           arg(output),
           arg(bag_size),
           arg(maximum_indices),
-          arg(weight),
-          arg(indices),
-          arg(offsets));
+          arg_in(weight),
+          arg_in(indices),
+          arg_in(offsets));
     } else {
       run("embedding_bag_sum",
           arg(output),
           arg(bag_size),
-          arg(weight),
-          arg(indices),
-          arg(offsets),
-          arg(weights));
+          arg_in(weight),
+          arg_in(indices),
+          arg_in(offsets),
+          arg_in(weights));
     }
   }
   return {output, offset2bag, bag_size, maximum_indices};
@@ -252,13 +252,13 @@ Tensor embedding_bag_dense_backward(const Tensor& grad,
           {"IS_MAX", mode == kMax}},
          range_of(tile, problem.columns, samples),
          arg(grad_weight),
-         arg(grad),
-         arg(sorted),
-         arg(order),
-         arg(offset2bag.to(type).contiguous()),       // copy: by number
-         arg(bag_size.to(type).contiguous()),         // copy: by number
-         arg(maximum_indices.to(type).contiguous()),  // copy: by number
-         arg(weights),
+         arg_in(grad),
+         arg_in(sorted),
+         arg_in(order),
+         arg_in(offset2bag.to(type).contiguous()),       // copy: by number
+         arg_in(bag_size.to(type).contiguous()),         // copy: by number
+         arg_in(maximum_indices.to(type).contiguous()),  // copy: by number
+         arg_in(weights),
          problem);
   return grad_weight;
 }
@@ -298,10 +298,10 @@ Tensor embedding_bag_per_sample_weights_backward(const Tensor& grad,
            {{"DTYPE", dtype_of(grad)}, {"INDEX", dtype_of(type)}},
            range(problem.samples, 16),
            arg(out),
-           arg(grad),
-           arg(weight),
-           arg(indices),
-           arg(offset2bag.to(type).contiguous()),  // copy: by number
+           arg_in(grad),
+           arg_in(weight),
+           arg_in(indices),
+           arg_in(offset2bag.to(type).contiguous()),  // copy: by number
            problem);
   }
   return out;

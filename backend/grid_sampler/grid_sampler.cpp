@@ -225,7 +225,7 @@ void forward_blocks(const Options& options,
                          grid,
                          out,
                          arg(out),
-                         arg(image));
+                         arg_in(image));
     return;
   }
   const int64_t parts = std::clamp<int64_t>(
@@ -241,7 +241,7 @@ void forward_blocks(const Options& options,
       out,
       static_cast<int32_t>(channels_of_item),
       arg(out),
-      arg(image));
+      arg_in(image));
 }
 
 template <int kSpatial>
@@ -263,7 +263,7 @@ void image_backward_blocks(const Options& options,
       gradient,
       static_cast<int32_t>(channels_of_item),
       arg(grad_input),
-      arg(gradient));
+      arg_in(gradient));
 }
 
 template <int kSpatial>
@@ -282,8 +282,8 @@ void grid_backward_blocks(const Options& options,
                        grid,
                        gradient,
                        arg(grad_grid),
-                       arg(gradient),
-                       arg(image));
+                       arg_in(gradient),
+                       arg_in(image));
 }
 
 // The image as kernels for CPUs read it, or nothing where they do not.

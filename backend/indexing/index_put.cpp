@@ -70,7 +70,7 @@ void index_put_in_order(Tensor& self,
              {{"DTYPE", DType::kInt64}},
              range(linear.numel(), 64),
              arg(linear),
-             arg(ordered[k].to(at::kLong).contiguous()),  // copy: expanded
+             arg_in(ordered[k].to(at::kLong).contiguous()),  // copy: expanded
              static_cast<uint64_t>(linear.numel()),
              front.size(k),
              static_cast<int32_t>(k),

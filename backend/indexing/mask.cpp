@@ -83,7 +83,7 @@ Tensor nonzero_positions(const Tensor& mask) {
          "count_blocks",
          {dtype},
          range(blocks, 1),
-         arg(dense),
+         arg_in(dense),
          arg(starts),
          count);
   launch(dense,
@@ -101,8 +101,8 @@ Tensor nonzero_positions(const Tensor& mask) {
            "write_blocks",
            {dtype},
            range(blocks, 1),
-           arg(dense),
-           arg(starts),
+           arg_in(dense),
+           arg_in(starts),
            arg(positions),
            count);
   }

@@ -108,7 +108,7 @@ Tensor repeat_interleave(const Tensor& repeats,
            "check_repeats",
            {{"DTYPE", DType::kInt64}},
            range(ends.numel(), 64),
-           arg(ends),
+           arg_in(ends),
            static_cast<uint64_t>(ends.numel()),
            *output_size,
            reports(ends, "repeat_interleave"));

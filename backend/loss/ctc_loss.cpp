@@ -192,9 +192,9 @@ std::tuple<Tensor, Tensor> ctc_loss(const Tensor& log_probs,
                  items,
                  arg(loss),
                  arg(log_alpha),
-                 arg(log_probs),
-                 arg(targets),
-                 arg(problem.lengths),
+                 arg_in(log_probs),
+                 arg_in(targets),
+                 arg_in(problem.lengths),
                  reports(log_probs, "ctc_loss"));
   return {loss, log_alpha};
 }
@@ -223,27 +223,27 @@ Tensor ctc_loss_backward(const Tensor& grad,
                  layout.batch * items,
                  items,
                  arg(beta),
-                 arg(log_probs),
-                 arg(targets),
-                 arg(problem.lengths));
+                 arg_in(log_probs),
+                 arg_in(targets),
+                 arg_in(problem.lengths));
   problem.launch("ctc_loss_collect",
                  layout.steps * layout.batch,
                  kWorkGroup,
                  arg(collected),
-                 arg(alpha),
-                 arg(beta),
-                 arg(log_probs),
-                 arg(targets),
-                 arg(problem.lengths));
+                 arg_in(alpha),
+                 arg_in(beta),
+                 arg_in(log_probs),
+                 arg_in(targets),
+                 arg_in(problem.lengths));
   problem.launch("ctc_loss_gradient",
                  log_probs.numel(),
                  kWorkGroup,
                  static_cast<int32_t>(zero_infinity),
                  arg(collected),
-                 arg(grad),
-                 arg(loss),
-                 arg(log_probs),
-                 arg(problem.lengths));
+                 arg_in(grad),
+                 arg_in(loss),
+                 arg_in(log_probs),
+                 arg_in(problem.lengths));
   return collected;
 }
 

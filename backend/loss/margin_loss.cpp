@@ -158,9 +158,9 @@ Tensor& multi_margin_loss_out(const Tensor& self,
          problem.p,
          scalar_argument(margin, elements.scalar_type()),
          arg(elements),
-         arg(self),
-         arg(target),
-         arg(weight),
+         arg_in(self),
+         arg_in(target),
+         arg_in(weight),
          problem.has_weight,
          reports(self, "multi_margin_loss"));
   finish(elements, problem.classes, reduction, out);
@@ -205,11 +205,11 @@ Tensor& multi_margin_loss_backward_out(const Tensor& grad_output,
          problem.p,
          scalar_argument(margin, compute),
          arg(grad_input),
-         arg(self),
-         arg(target),
-         arg(weight),
+         arg_in(self),
+         arg_in(target),
+         arg_in(weight),
          problem.has_weight,
-         arg(grad_output),
+         arg_in(grad_output),
          scalar_argument(scale_of(samples, reduction), compute));
   return grad_input;
 }
@@ -269,8 +269,8 @@ std::tuple<Tensor&, Tensor&> multilabel_margin_loss_forward_out(
          samples,
          arg(elements),
          arg(is_target),
-         arg(self),
-         arg(target),
+         arg_in(self),
+         arg_in(target),
          reports(self, "multilabel_margin_loss"));
   finish(elements, classes, reduction, output);
   return {output, is_target};
@@ -315,10 +315,10 @@ Tensor& multilabel_margin_loss_backward_out(const Tensor& grad_output,
          range(self.numel(), kWorkGroup),
          samples,
          arg(grad_input),
-         arg(is_target),
-         arg(self),
-         arg(target),
-         arg(grad_output),
+         arg_in(is_target),
+         arg_in(self),
+         arg_in(target),
+         arg_in(grad_output),
          scalar_argument(scale_of(samples, reduction),
                          compute_type(self.scalar_type())));
   return grad_input;

@@ -189,9 +189,9 @@ void forward(const char* op,
                      "nll_loss_each",
                      count,
                      arg(output),
-                     arg(self),
-                     arg(target),
-                     arg(weight),
+                     arg_in(self),
+                     arg_in(target),
+                     arg_in(weight),
                      reports(self, op));
     }
     return;
@@ -212,9 +212,9 @@ void forward(const char* op,
                  "nll_loss_partials",
                  groups * kWorkGroup,
                  arg(partials),
-                 arg(self),
-                 arg(target),
-                 arg(weight),
+                 arg_in(self),
+                 arg_in(target),
+                 arg_in(weight),
                  reports(self, op));
   launch(self,
          sources::nll_loss,
@@ -225,7 +225,7 @@ void forward(const char* op,
          static_cast<int32_t>(reduction == at::Reduction::Mean),
          arg(output),
          arg(total_weight),
-         arg(partials));
+         arg_in(partials));
 }
 
 void backward(const Tensor& grad_output,
@@ -251,10 +251,10 @@ void backward(const Tensor& grad_output,
                  problem.count(),
                  static_cast<int32_t>(reduction == at::Reduction::Mean),
                  arg(grad_input),
-                 arg(grad_output),
-                 arg(target),
-                 arg(weight),
-                 arg(total_weight));
+                 arg_in(grad_output),
+                 arg_in(target),
+                 arg_in(weight),
+                 arg_in(total_weight));
 }
 
 struct nll_loss_forward_out : at::meta::structured_nll_loss_forward {

@@ -138,9 +138,9 @@ Outputs native_layer_norm(const Tensor& self,
                           arg(out),
                           arg(mean),
                           arg(inverse_deviation),
-                          arg(input),
-                          arg(weight),
-                          arg(bias));
+                          arg_in(input),
+                          arg_in(weight),
+                          arg_in(bias));
     });
   }
   return {out, mean, inverse_deviation};
@@ -214,11 +214,11 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
                       arg(grad_input),
                       arg(weight_sums),
                       arg(bias_sums),
-                      arg(grad_output),
-                      arg(input),
-                      arg(mean),
-                      arg(inverse_deviation),
-                      arg(weight));
+                      arg_in(grad_output),
+                      arg_in(input),
+                      arg_in(mean),
+                      arg_in(inverse_deviation),
+                      arg_in(weight));
   if (has_sums) {
     launch(input,
            sources::layer_norm,
@@ -232,8 +232,8 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
            static_cast<int32_t>(jobs),
            arg(grad_weight),
            arg(grad_bias),
-           arg(weight_sums),
-           arg(bias_sums));
+           arg_in(weight_sums),
+           arg_in(bias_sums));
   }
   return {grad_input, grad_weight, grad_bias};
 }

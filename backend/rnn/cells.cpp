@@ -90,13 +90,13 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(
                 arg(hy),
                 arg(cy),
                 arg(workspace),
-                arg(inputs),
-                arg(hiddens),
-                arg(state),
+                arg_in(inputs),
+                arg_in(hiddens),
+                arg_in(state),
                 count_of(state),
                 units_of(state),
-                arg(dense(input_bias)),
-                arg(dense(hidden_bias)));
+                arg_in(dense(input_bias)),
+                arg_in(dense(hidden_bias)));
   } else {
     launch_cell("lstm_cell",
                 state,
@@ -162,13 +162,13 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates,
                 true,
                 arg(hy),
                 arg(workspace),
-                arg(inputs),
-                arg(hiddens),
-                arg(state),
+                arg_in(inputs),
+                arg_in(hiddens),
+                arg_in(state),
                 count_of(state),
                 units_of(state),
-                arg(dense(input_bias)),
-                arg(dense(hidden_bias)));
+                arg_in(dense(input_bias)),
+                arg_in(dense(hidden_bias)));
   } else {
     launch_cell("gru_cell",
                 state,

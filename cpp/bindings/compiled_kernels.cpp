@@ -140,7 +140,9 @@ class CompiledKernel {
         } else if (kind == 'l') {
           runtime::bind_argument(found.handle, index, numbers[next_number++]);
         } else {
-          runtime::bind_argument(found.handle, index, views[next_view++]);
+          const runtime::BufferView& view = views[next_view++];
+          runtime::check_access(found, index, view);
+          runtime::bind_argument(found.handle, index, view);
         }
       }
       if (report) {

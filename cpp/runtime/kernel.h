@@ -1,6 +1,7 @@
 // Typed argument binding and launch.
 #pragma once
 
+#include "argument_access.h"
 #include "error.h"
 #include "packed_weight_cache.h"
 #include "queue.h"
@@ -48,7 +49,9 @@ void launch(Queue& queue,
             const Arguments&... arguments) {
   const auto lock = queue.lock(kernel);
   cl_uint index = 0;
-  (bind_argument(kernel.handle, index, arguments), ...);
+  ((check_access(kernel, index, arguments),
+    bind_argument(kernel.handle, index, arguments)),
+   ...);
   queue.launch(kernel, range);
   (invalidate_argument(arguments), ...);
 }

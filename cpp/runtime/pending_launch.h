@@ -38,6 +38,7 @@ class KernelArguments {
   }
 
   void add(const BufferView& view) {
+    check_access(*kernel_, count_, view);
     const cl_ulong offset = view.offset;
     add_bytes(&view.memory, sizeof(cl_mem));
     add_bytes(&offset, sizeof(offset));

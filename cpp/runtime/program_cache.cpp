@@ -1,5 +1,6 @@
 #include "program_cache.h"
 
+#include "argument_access.h"
 #include "build_report.h"
 #include "config.h"
 #include "disk_cache.h"
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <shared_mutex>
+#include <utility>
 
 namespace torch_opencl::runtime {
 namespace {
@@ -78,6 +80,10 @@ struct ProgramCache::Impl {
   cl_program from_binary(const std::string& key,
                          const std::string& all_options);
   void store_binary(const std::string& key, cl_program program);
+  std::string find_access(const std::string& name,
+                          const std::string& text,
+                          const char* kernel_name,
+                          const std::string& all_options);
   [[noreturn]] void fail(int code,
                          const std::string& name,
                          const std::string& text,
@@ -226,6 +232,37 @@ cl_program ProgramCache::Impl::build(const std::string& name,
   return program;
 }
 
+// From disk, or of a program that is built for it: binaries do not tell.
+std::string ProgramCache::Impl::find_access(const std::string& name,
+                                            const std::string& text,
+                                            const char* kernel_name,
+                                            const std::string& all_options) {
+  const std::string key = "access of " + std::string(kernel_name) + "\n" +
+                          identity + "\n" + all_options + "\n" + text;
+  bool damaged = false;
+  if (const auto note = disk.load(key, &damaged)) {
+    return {note->begin(), note->end()};
+  }
+  std::string asking = all_options;
+  if (asking.find(kArgumentOption) == std::string::npos) {
+    asking += " " + std::string(kArgumentOption);
+  }
+  cl_program& program = programs[asking + "\n" + text];
+  if (program == nullptr) {
+    program = build(name, text, asking);
+    programs.try_emplace(all_options + "\n" + text, program);
+  }
+  cl_int code = CL_SUCCESS;
+  const cl_kernel kernel = api().clCreateKernel(program, kernel_name, &code);
+  if (code != CL_SUCCESS) {
+    return "";  // the caller says what is wrong
+  }
+  const std::string access = argument_access(kernel);
+  log_opencl_error(api().clReleaseKernel(kernel), "clReleaseKernel");
+  disk.store(key, {access.begin(), access.end()});
+  return access;
+}
+
 Kernel& ProgramCache::Impl::kernel_of(const std::string& name,
                                       const std::string& text,
                                       const char* kernel_name,
@@ -237,6 +274,10 @@ Kernel& ProgramCache::Impl::kernel_of(const std::string& name,
   std::unique_ptr<Kernel>& slot =
       kernels_by_name[std::string(kernel_name) + "\n" + program_key];
   if (slot == nullptr) {
+    std::string access;
+    if (config().guard) {
+      access = find_access(name, text, kernel_name, all_options);
+    }
     cl_program& program = programs[program_key];
     if (program == nullptr) {
       program = build(name, text, all_options);
@@ -254,6 +295,7 @@ Kernel& ProgramCache::Impl::kernel_of(const std::string& name,
     }
     slot = std::make_unique<Kernel>();
     slot->handle = handle;
+    slot->access = std::move(access);
     slot->name = stored->c_str();
   }
   return *slot;

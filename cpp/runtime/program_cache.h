@@ -37,6 +37,8 @@ struct Define {
 struct Kernel {
   cl_kernel handle = nullptr;
   const char* name = nullptr;
+  // In guard mode, what the kernel does with each argument (argument_access.h).
+  std::string access;
   // clSetKernelArg on one cl_kernel is not thread-safe: held from the first
   // argument to the enqueue.
   std::mutex mutex;
