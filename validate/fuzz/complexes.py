@@ -18,6 +18,7 @@ _UNARY = (
     *("neg", "abs", "angle", "sgn", "exp", "square", "reciprocal", "sqrt", "log"),
     *("sin", "cosh", "tanh", "sigmoid", "clone", "positive", "isfinite", "log1p"),
 )
+_CUT = ("angle", "sqrt", "log", "log1p")
 _IN_PLACE = (".neg_", ".conj_physical_", ".zero_", ".square_", ".tanh_", ".exp_")
 
 
@@ -105,7 +106,9 @@ def resolved(b: Builder, ref: Ref) -> None:
 
 
 def unary(b: Builder, ref: Ref) -> None:
-    b.attempt(b.rng.choice(_UNARY), ref)
+    name = b.rng.choice(_UNARY)
+    if name not in _CUT or not _near_cut(b.tensor(ref)):
+        b.attempt(name, ref)
 
 
 def binary(b: Builder, ref: Ref) -> None:
@@ -116,9 +119,21 @@ def binary(b: Builder, ref: Ref) -> None:
     b.attempt(name, ref, other)
 
 
-def _of_shape(b: Builder, ref: Ref) -> Ref:
-    shape = b.tensor(ref).shape
-    return b.rng.choice([o for o, value in b.tensors() if value.shape == shape])
+def _of_shape(b: Builder, ref: Ref, same_dtype: bool = False) -> Ref:
+    tensor = b.tensor(ref)
+    found = [(o, value) for o, value in b.tensors() if value.shape == tensor.shape]
+    if same_dtype:
+        found = [pair for pair in found if pair[1].dtype == tensor.dtype]
+    return b.rng.choice(found)[0]
+
+
+def _near_cut(tensor: torch.Tensor) -> bool:
+    """Whether a function with a branch cut along the negative reals shows anything:
+    not where an imaginary part is a rounding, or a zero of some sign."""
+    if not tensor.is_complex():
+        return False
+    tensor = tensor.detach()
+    return bool(((tensor.real < 0) & (tensor.imag.abs() < -1e-4 * tensor.real)).any())
 
 
 def reduce(b: Builder, ref: Ref) -> None:
@@ -133,11 +148,15 @@ def reduce(b: Builder, ref: Ref) -> None:
 def product(b: Builder, ref: Ref) -> None:
     if b.tensor(ref).dim() >= 2:
         name = b.rng.choice(("mT", "mH"))
-        other = b.attempt("action:attribute", _of_shape(b, ref), name)
+        other = b.attempt("action:attribute", _of_shape(b, ref, same_dtype=True), name)
         if other is not None:
             b.attempt("matmul", ref, other)
     elif b.tensor(ref).dim() == 1:
-        b.attempt(b.rng.choice(("dot", "vdot", "outer")), ref, _of_shape(b, ref))
+        b.attempt(
+            b.rng.choice(("dot", "vdot", "outer")),
+            ref,
+            _of_shape(b, ref, same_dtype=True),
+        )
 
 
 def move(b: Builder, ref: Ref) -> None:

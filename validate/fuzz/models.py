@@ -119,7 +119,7 @@ def quantized(b: Builder, grad: bool) -> None:
     else:
         group, inner = b.rng.choice((32, 64, 128)), b.rng.choice((2, 4, 8))
         depth = 128 * b.rng.choice((1, 2, 3, 8))
-        lines = b.rng.choice((1, 8, 19, 40, 130))
+        lines = b.rng.choice((8, 16, 24, 40, 136))
         values = b.given(_bytes(b, lines, depth // 2, dtype=torch.uint8), layout=False)
         shape = (depth // group, lines, 2)
         pairs = b.input(shape, dtype, low=-0.5, high=0.7, layout=False)
