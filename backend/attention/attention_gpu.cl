@@ -12,125 +12,7 @@
 #include "types.clh"
 #include "philox.clh"
 #include "attention.clh"
-
-#ifndef HEAD_DIM
-#define HEAD_DIM 64  // columns that fit, a multiple of 64
-#endif
-#ifndef ITEM_ROWS
-#define ITEM_ROWS 4  // 2 or 4
-#endif
-#define GROUP 256
-#define ROWS (16 * ITEM_ROWS)
-#define COLUMNS 64
-#define PITCH (COLUMNS + 4)
-#define DEPTH 16                  // of the head dimension that multiply stages
-#define STAGED (2048 / HEAD_DIM)  // rows that accumulate stages
-#define STAGE_SIZE (2 * DEPTH * PITCH)
-#define ITEM_DIMS (HEAD_DIM / 16)
-// Work-items that share a row of the softmax, and columns of each.
-#define PARTS (GROUP / ROWS)
-#define SPAN (COLUMNS / PARTS)
-
-// The column of a head that element n of a work-item's sums belongs to.
-#define DIM_OF(n) ((n) / 4 * 64 + get_local_id(0) * 4 + (n) % 4)
-
-// Rows from `first` up to `limit`.
-typedef struct {
-  const global storage_t *rows;
-  strides_t strides;
-  int first;
-  int limit;
-  int columns;
-} tile_t;
-
-inline tile_t tile(const global storage_t *head, strides_t strides, int first, int limit,
-                   int columns) {
-  const tile_t result = {head, strides, first, limit, columns};
-  return result;
-}
-
-inline float load_element(const tile_t *t, int row, int column) {
-  return row < t->limit && column < t->columns
-             ? LOAD(t->rows, row * t->strides.row + column * t->strides.column)
-             : 0.0f;
-}
-
-// Columns d to d + DEPTH of `count` rows, transposed.
-inline void stage_transposed(local float *stage, const tile_t *t, int count, int d) {
-  const int x = get_local_id(0);
-  for (int r = get_local_id(1); r < count; r += 16) {
-    stage[x * PITCH + r] = load_element(t, t->first + r, d + x);
-  }
-}
-
-inline void multiply(float (*scores)[4], local float *stage, const tile_t rows,
-                     const tile_t columns) {
-  const local float *row_stage = stage + get_local_id(1) * ITEM_ROWS;
-  const local float4 *column_stage =
-      (const local float4 *)(stage + DEPTH * PITCH) + get_local_id(0);
-  for (int i = 0; i < ITEM_ROWS; ++i) {
-    for (int j = 0; j < 4; ++j) scores[i][j] = 0;
-  }
-  for (int d = 0; d < rows.columns; d += DEPTH) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    stage_transposed(stage, &rows, ROWS, d);
-    stage_transposed(stage + DEPTH * PITCH, &columns, COLUMNS, d);
-    barrier(CLK_LOCAL_MEM_FENCE);
-#pragma unroll
-    for (int k = 0; k < DEPTH; ++k) {
-      const float4 line = column_stage[k * (PITCH / 4)];
-#pragma unroll
-      for (int i = 0; i < ITEM_ROWS; ++i) {
-        const float factor = row_stage[k * PITCH + i];
-        scores[i][0] = fma(factor, line.x, scores[i][0]);
-        scores[i][1] = fma(factor, line.y, scores[i][1]);
-        scores[i][2] = fma(factor, line.z, scores[i][2]);
-        scores[i][3] = fma(factor, line.w, scores[i][3]);
-      }
-    }
-  }
-}
-
-// Sums of one tile; callers add them up, which keeps the error of long sums
-// small.
-inline void accumulate(float (*sums)[ITEM_DIMS], const local float4 *weights,
-                       local float *stage, const tile_t t) {
-  const int lane = get_local_id(1) * 16 + get_local_id(0);
-  const local float4 *line_stage = (const local float4 *)stage + get_local_id(0);
-  const local float4 *row_weights = weights + get_local_id(1) * ITEM_ROWS * (PITCH / 4);
-  for (int i = 0; i < ITEM_ROWS; ++i) {
-    for (int n = 0; n < ITEM_DIMS; ++n) sums[i][n] = 0;
-  }
-  const int count = min(COLUMNS, t.limit - t.first);
-  for (int r = 0; r < count; r += STAGED) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int e = lane; e < STAGED * HEAD_DIM; e += GROUP) {
-      stage[e] = load_element(&t, t.first + r + e / HEAD_DIM, e % HEAD_DIM);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int k = 0; k < STAGED; k += 4) {
-      float weight[ITEM_ROWS][4];
-#pragma unroll
-      for (int i = 0; i < ITEM_ROWS; ++i) {
-        vstore4(row_weights[i * (PITCH / 4) + (r + k) / 4], 0, weight[i]);
-      }
-#pragma unroll
-      for (int l = 0; l < 4; ++l) {
-#pragma unroll
-        for (int n = 0; n < ITEM_DIMS; n += 4) {
-          const float4 line = line_stage[(k + l) * (HEAD_DIM / 4) + n * 4];
-#pragma unroll
-          for (int i = 0; i < ITEM_ROWS; ++i) {
-            sums[i][n] = fma(weight[i][l], line.x, sums[i][n]);
-            sums[i][n + 1] = fma(weight[i][l], line.y, sums[i][n + 1]);
-            sums[i][n + 2] = fma(weight[i][l], line.z, sums[i][n + 2]);
-            sums[i][n + 3] = fma(weight[i][l], line.w, sums[i][n + 3]);
-          }
-        }
-      }
-    }
-  }
-}
+#include "attention_tiles.clh"
 
 // scores = scores * scale + mask, -inf above the diagonal and beyond the last
 // column. `mask` is at the head's first element.
@@ -155,47 +37,10 @@ inline void mask_scores(float (*scores)[4], const attention_t *a, const global m
   }
 }
 
-inline void put_weights(local float4 *weights, float (*values)[4]) {
-  for (int i = 0; i < ITEM_ROWS; ++i) {
-    weights[(get_local_id(1) * ITEM_ROWS + i) * (PITCH / 4) + get_local_id(0)] =
-        vload4(0, values[i]);
-  }
-}
-
-inline void store_rows(global storage_t *rows, strides_t strides, int first, int limit,
-                       int columns, float (*sums)[ITEM_DIMS]) {
-  for (int i = 0; i < ITEM_ROWS; ++i) {
-    const int row = first + get_local_id(1) * ITEM_ROWS + i;
-    for (int n = 0; n < ITEM_DIMS; ++n) {
-      const int column = DIM_OF(n);
-      if (row < limit && column < columns) {
-        STORE(rows, row * strides.row + column * strides.column, sums[i][n]);
-      }
-    }
-  }
-}
-
 // What an element is multiplied by.
 inline float keep_scale(const attention_t *a, uint bits) {
   return bits >= a->threshold ? a->keep_scale : 0.0f;
 }
-
-#define CLEAR(sums)                                                       \
-  for (int i = 0; i < ITEM_ROWS; ++i) {                                   \
-    for (int n = 0; n < ITEM_DIMS; ++n) sums[i][n] = 0;                   \
-  }
-// Each row of totals becomes totals * factor + sums * scale.
-#define ADD_UP(totals, factor, sums, scale)                               \
-  for (int i = 0; i < ITEM_ROWS; ++i) {                                   \
-    for (int n = 0; n < ITEM_DIMS; ++n) {                                 \
-      totals[i][n] = fma(totals[i][n], factor, sums[i][n] * (scale));     \
-    }                                                                     \
-  }
-
-#define LOCAL_TILES                                                       \
-  local float4 stage4[STAGE_SIZE / 4];                                    \
-  local float4 weights[ROWS * (PITCH / 4)];                               \
-  local float *stage = (local float *)stage4;
 
 kernel __attribute__((reqd_work_group_size(16, 16, 1)))
 void attention_forward_gpu(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
