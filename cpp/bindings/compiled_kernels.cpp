@@ -4,6 +4,7 @@
 #include "../aten/reports.h"
 #include "../device/stream.h"
 #include "../runtime/kernel.h"
+#include "compiled_sources.h"
 #include "kernel_sources.h"
 
 #include <ATen/core/Tensor.h>
@@ -178,6 +179,12 @@ const char* kernel_text(const std::string& name) {
   }
   if (name == "compiled") {
     return sources::compiled.text;
+  }
+  if (name == "attention_cpu") {
+    return sources::compiled_attention_cpu.text;
+  }
+  if (name == "attention_gpu") {
+    return sources::compiled_attention_gpu.text;
   }
   TORCH_CHECK_VALUE(name == "philox", "no kernel text of name ", name);
   return sources::philox.text;

@@ -78,6 +78,7 @@ def _load() -> None:
         _as_cuda,
         _data_parallel,
         _fake,
+        _flex_attention,
         _interop,
         _pyopencl,
         backend,
@@ -95,6 +96,7 @@ def _load() -> None:
 
     _data_parallel.install()
     _fake.install()
+    _flex_attention.install()
     _interop.install()
     backend.install()
     distributed.install()

@@ -49,13 +49,20 @@ def write_kernels(root: Path, out: Path) -> None:
     """Writes ``kernel_sources.{h,cpp}``: one KernelSource a ``.cl`` file.
 
     Shared headers that generated kernels start from are embedded as well,
-    under their stem. Stems are unique.
+    under their stem. Stems are unique. What only Inductor's kernels use
+    (``compiled_*.clh``) is in ``compiled_sources.{h,cpp}``.
 
     Raises:
         ValueError: two files have the same stem.
     """
-    common = root / "backend/common"
-    files = [*sorted(common.glob("*.clh")), *sorted((root / "backend").glob("*/*.cl"))]
+    common, backend = root / "backend/common", root / "backend"
+    files = [*sorted(common.glob("*.clh")), *sorted(backend.glob("*/*.cl"))]
+    _write_sources(files, common, out / "kernel_sources")
+    files = sorted(backend.glob("*/compiled_*.clh"))
+    _write_sources(files, common, out / "compiled_sources")
+
+
+def _write_sources(files: list[Path], common: Path, out: Path) -> None:
     stems = [path.stem for path in files]
     repeated = {stem for stem in stems if stems.count(stem) > 1}
     if repeated:
@@ -73,15 +80,15 @@ def write_kernels(root: Path, out: Path) -> None:
     begin = "namespace torch_opencl::sources {\n\n"
     end = "\n\n}  // namespace torch_opencl::sources\n"
     _write_if_changed(
-        out / "kernel_sources.h",
+        out.with_suffix(".h"),
         '#pragma once\n\n#include "cpp/runtime/program_cache.h"\n\n'
         + begin
         + "\n".join(declarations)
         + end,
     )
     _write_if_changed(
-        out / "kernel_sources.cpp",
-        '#include "kernel_sources.h"\n\n' + begin + "\n\n".join(definitions) + end,
+        out.with_suffix(".cpp"),
+        f'#include "{out.name}.h"\n\n' + begin + "\n\n".join(definitions) + end,
     )
 
 

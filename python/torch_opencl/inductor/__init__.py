@@ -26,7 +26,7 @@ def register() -> type:
     from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
 
     from .. import opencl
-    from . import fallbacks, lowerings
+    from . import fallbacks, flex_lowering, lowerings
     from .cache_key import CacheKey
     from .device import OpenCLInterface, OpenCLOpOverrides
     from .scheduling import Scheduling
@@ -36,6 +36,7 @@ def register() -> type:
     for index in range(opencl.device_count()):
         register_interface_for_device(f"opencl:{index}", OpenCLInterface)
     lowerings.install()
+    flex_lowering.install()
     fallbacks.install()
     register_device_op_overrides("opencl", OpenCLOpOverrides())
     register_backend_for_device(

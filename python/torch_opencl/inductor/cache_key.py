@@ -11,7 +11,10 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
 from .. import _C, __version__, opencl
 
-_TEXTS = ("types", "lanes", "math", "philox", "compiled")
+_TEXTS = (
+    *("types", "lanes", "math", "philox", "compiled"),
+    *("attention_cpu", "attention_gpu"),
+)
 
 
 class CacheKey(CustomGraphModulePass):

@@ -15,12 +15,19 @@ __all__ = ["compiled_kernel", "kernel_source", "split_work"]
 _FLAGS = ("FLOATING", "SIGNED")
 
 
-def kernel_source(kernel, text: str) -> str:
-    """The program's own lines; :func:`compiled_kernel` puts the library before it."""
-    dtype = kernel.math_dtype or torch.float32
-    if kernel.form.lanes:
+def kernel_source(kernel, text: str, dtype=None, more: tuple[str, ...] = ()) -> str:
+    """The program's own lines; :func:`compiled_kernel` puts the library before it.
+
+    Args:
+        kernel: what is known of the text.
+        text: the kernel.
+        dtype: of DTYPE, where it is not that of the functions of math.clh.
+        more: other lines that choose from the library.
+    """
+    dtype = dtype or kernel.math_dtype or torch.float32
+    if kernel.form.lanes and not more:
         dtype = torch.float32
-    lines = [f"#define DTYPE {name_of(dtype)}"]
+    lines = [f"#define DTYPE {name_of(dtype)}", *more]
     is_double = dtype == torch.float64
     lines += [f"#define COMPUTE_IS_{flag} 1" for flag in _FLAGS]
     lines += [f"#define COMPUTE_IS_{flag} 0" for flag in ("INTEGRAL", "BOOL")]
@@ -70,4 +77,6 @@ def compiled_kernel(
     """
     head, _, text = source.partition("\n//\n")
     program = f'{_library(head)}\n#line 1 "{name}.cl"\n{text}'
+    if "USES_ATTENTION" in head:
+        program += _C._kernel_text(f"attention_{'cpu' if local_size == 1 else 'gpu'}")
     return _C._CompiledKernel(name, program, "", kinds, local_size, reports)

@@ -1,0 +1,155 @@
+"""score_mod and mask_mod of flex_attention as functions of OpenCL C."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+import torch
+from torch._inductor import ir
+from torch._inductor.codegen.common import KernelArgs
+from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
+from torch._inductor.virtualized import OpsValue, V
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from .kernel import KernelBody
+from .operations import has_lanes, operand
+from .types import NotGenerated, Text, compute_dtype, name_of, type_of
+from .values import Variable
+from .work import Form
+
+INDICES = ("batch", "head", "query_index", "key_index")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the functions of a kernel have in common.
+
+    Attributes:
+        lanes: which side the lanes are, ``query`` or ``key``; none of scalars.
+        sizes: for each of :data:`INDICES`, how many there are.
+    """
+
+    lanes: str
+    sizes: tuple[sympy.Expr, ...]
+
+
+class FunctionBody(KernelBody):
+    """The statements of a function.
+
+    Args:
+        args: the kernel's, to which what the function reads is added.
+        shape: of the kernel.
+        used: whether a parameter says where the result is used.
+    """
+
+    def __init__(self, args: KernelArgs, shape: Shape, used: bool) -> None:
+        form = Form("x") if shape.lanes else Form(is_gpu=True)
+        features = SIMDKernelFeatures([], sympy.S.One)
+        super().__init__({"x": sympy.S.One}, form=form, features=features)
+        self.args = args
+        self.shape = shape
+        self.used = used
+        self.given: dict[str, Variable] = {}
+        self.row: Variable | None = None
+
+    def give(self, name: str, dtype: torch.dtype, lanes: bool, size=None) -> None:
+        """A parameter, which the graph reads as the buffer ``name``."""
+        bounds = ValueRanges.unknown()
+        if size is not None:
+            known = isinstance(size, sympy.Integer)
+            bounds = ValueRanges(0, int(size) - 1 if known else int_oo)
+        text = Text(name, dtype, lanes)
+        self.given[name] = self.cse.generate(
+            self.compute, text, dtype=dtype, bounds=bounds
+        )
+
+    def give_indices(self) -> None:
+        lanes = f"{self.shape.lanes}_index"
+        for name, size in zip(INDICES, self.shape.sizes, strict=True):
+            self.give(name, torch.int32, name == lanes, size)
+        self.row = self.given.get(lanes)
+
+    def load(self, name: str, index: sympy.Expr):
+        if name in self.given:
+            return self.given[name]
+        run = self._run(name, index)
+        return super().load(name, index) if run is None else run
+
+    def _run(self, name: str, index: sympy.Expr):
+        """Neighbouring elements for the lanes, which are neighbouring rows."""
+        if self.row is None or self.lane_mask:
+            return None
+        index = self.prepare_indexing(index)
+        varying = [s for s in index.free_symbols if has_lanes(self._variable(s))]
+        if [s.name for s in varying] != [str(self.row)]:
+            return None
+        (row,) = varying
+        if sympy.expand(index.xreplace({row: row + 1}) - index) != 1:
+            return None
+        first = sympy.Symbol("first", integer=True, nonnegative=True)
+        place = self.index_to_str(index.xreplace({row: first}))
+        stored = V.graph.get_dtype(name)
+        pointer = self.args.input(name)
+        text = f"load_run_{name_of(stored)}({pointer} + ({place}), width)"
+        return self._generated(Text(text, compute_dtype(stored), True))
+
+    def safe_index(self, index: Variable, size: sympy.Expr) -> Variable:
+        """As of other kernels, but only where the result is used."""
+        if not self.used:
+            return super().safe_index(index, size)
+        bounds = index.bounds
+        is_below = isinstance(size, sympy.Number) and bounds.upper < size
+        if bounds.lower >= 0 and is_below:
+            return index
+        self.reports = True
+        lanes, used = has_lanes(index), "used"
+        if self.lane_mask:
+            used = f"(used & {self.lane_mask})"
+        if self.shape.lanes and not lanes:
+            used = f"(any({used}) != 0)"
+        text = (
+            f"safe_index(record, op, {operand(index, torch.int64, lanes)}, "
+            f"{self.index_to_str(size)}, {used})"
+        )
+        return self._generated(Text(text, torch.int64, lanes))
+
+    def use_math(self, dtype: torch.dtype) -> None:
+        if dtype == torch.float64:
+            raise NotGenerated("functions of float64")
+        super().use_math(dtype)
+
+    def store(self, name, index, value, mode=None) -> None:
+        raise NotGenerated("stores")
+
+    def function(self, name: str, graph: ir.ComputedBuffer, dtype: torch.dtype) -> str:
+        """The function that returns what the graph computes."""
+        lanes = bool(self.shape.lanes)
+        with V.graph.set_current_device(graph.get_device()), self:
+            if self.used:
+                self.give("score", torch.float32, lanes)
+            self.give_indices()
+            if name == "grad_score_mod":
+                self.give("grad_score", torch.float32, lanes)
+            if isinstance(graph.data, ir.InputBuffer):
+                result = graph.data.make_loader()(())
+            else:
+                result = graph.data.inner_fn(())
+        if isinstance(result, OpsValue):
+            result = result.value
+        returned = operand(result, dtype, lanes)
+        parameters = [
+            f"const {type_of(variable.dtype, variable.lanes)} {given}"
+            for given, variable in self.given.items()
+        ]
+        if lanes:
+            parameters += ["const int first", "const int width"]
+        if self.used:
+            parameters.append(f"const {type_of(torch.bool, lanes)} used")
+        text = self.compute.getvalue()
+        return (
+            f"static inline {type_of(dtype, lanes)} {name}("
+            f"{', '.join(parameters)} CAPTURED_PARAMETERS) {{\n{text}"
+            f"return {returned};\n}}\n"
+        )
