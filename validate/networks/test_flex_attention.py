@@ -6,6 +6,7 @@ calls with index tensors that broadcast.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -213,7 +214,7 @@ def _check(case: Case, results: list[torch.Tensor]) -> None:
         assert_matches(result, wanted, theirs, name)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", _CASES)
 def test_compiled(device, name):
     case = _CASES[name]
@@ -221,8 +222,99 @@ def test_compiled(device, name):
     _check(case, _results(case, device, compiled, _inputs(case)))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["causal", "relative_bias", "group"])
 def test_eager(device, name):
     case = _CASES[name]
     _check(case, _results(case, device, flex_attention, _inputs(case)))
+
+
+def _captured_gradients(device, function, dtype=torch.float32) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    tensors = [
+        torch.randn(shape, generator=generator).to(device, dtype).requires_grad_()
+        for shape in ((1, 2, 30, 8), (1, 2, 30, 8), (1, 2, 30, 8), (2, 60))
+    ]
+    query, key, value, table = tensors
+    out = function(
+        query, key, value, lambda score, b, h, q, k: score + table[h, q - k + 29]
+    )
+    weights = torch.linspace(-1, 1, out.numel(), device=device, dtype=dtype)
+    return [out, *torch.autograd.grad((out.flatten() * weights).sum(), tensors)]
+
+
+def _dense(query, key, value, score_mod):
+    places = [
+        torch.arange(size).view([-1 if i == d else 1 for i in range(4)])
+        for d, size in enumerate((*query.shape[:3], key.shape[2]))
+    ]
+    scores = query @ key.transpose(-1, -2) / math.sqrt(query.size(-1))
+    return score_mod(scores, *places).softmax(-1) @ value
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_by_matrix_products(device, dtype, caplog):
+    """What has no kernel: a table of biases that is learned, and float64."""
+    caplog.set_level(logging.DEBUG, "torch_opencl.inductor.flex_lowering")
+    compiled = torch.compile(flex_attention, fullgraph=True)
+    results = _captured_gradients(device, compiled, dtype)
+    assert "flex_attention by matrix products" in caplog.text
+    exact = _captured_gradients("cpu", _dense, torch.float64)
+    baseline = _captured_gradients("cpu", _dense, dtype)
+    for result, wanted, theirs in zip(results, exact, baseline, strict=True):
+        assert_matches(result, wanted, theirs)
+
+
+def test_views_and_changing_lengths(device):
+    """Heads beside each other in memory, as a projection leaves them, in one graph for
+    all lengths."""
+    compiled = torch.compile(flex_attention, fullgraph=True, dynamic=True)
+    for batch, length in ((2, 37), (3, 50)):
+        generator = torch.Generator().manual_seed(length)
+        packed = torch.randn(batch, length, 3, 2, 16, generator=generator)
+
+        def attend(function, packed):
+            parts = packed.detach().requires_grad_()
+            q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+            out = function(q, k, v, soft_cap)
+            return [out, *torch.autograd.grad(out.square().sum(), parts)]
+
+        results = attend(compiled, packed.to(device))
+        exact = attend(_dense, packed.double())
+        baseline = attend(_dense, packed)
+        for result, wanted, theirs in zip(results, exact, baseline, strict=True):
+            assert_matches(result, wanted, theirs)
+
+
+def test_index_out_of_range(device):
+    """Reported where the score is used, and only there."""
+    table = torch.randn(40, device=device)
+    tensors = [torch.randn(1, 1, 50, 8, device=device) for _ in range(3)]
+    compiled = torch.compile(flex_attention, fullgraph=True)
+
+    def biased(score, b, h, q, k):
+        return score + table[q - k]
+
+    def near(b, h, q, k):
+        return (q >= k) & (q - k < 40)
+
+    with torch.no_grad():
+        mask = create_block_mask(near, None, None, 50, 50, device, BLOCK_SIZE=16)
+        assert compiled(*tensors, biased, mask).isfinite().all()
+        mask = create_block_mask(causal, None, None, 50, 50, device, BLOCK_SIZE=16)
+        with pytest.raises(IndexError):
+            compiled(*tensors, biased, mask)
+            torch.opencl.synchronize(device)
+
+
+def test_autocast(device):
+    tensors = [torch.randn(1, 2, 20, 8, device=device) for _ in range(3)]
+    compiled = torch.compile(flex_attention, fullgraph=True)
+    with torch.no_grad(), torch.autocast("opencl", torch.float16):
+        out = compiled(*tensors)
+        assert out.dtype == torch.float16
+        assert torch.equal(out, compiled(*(t.half() for t in tensors)))
+        eager = flex_attention(*tensors)
+    assert eager.dtype == torch.float16
+    torch.testing.assert_close(out, eager, rtol=4e-3, atol=4e-3)

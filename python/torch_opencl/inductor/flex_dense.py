@@ -8,7 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._higher_order_ops.flex_attention import sdpa_dense, sdpa_dense_backward
+from torch._higher_order_ops.flex_attention import (
+    math_attention,
+    sdpa_dense,
+    sdpa_dense_backward,
+)
 from torch._inductor import ir
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.lowering import process_subgraph_nodes
@@ -56,8 +60,14 @@ def _lower(function: Callable, arguments: tuple) -> Any:
     return process_subgraph_nodes(graph, [lowered[place] for place in places])
 
 
+def _dense_forward(*arguments):
+    """eager's, with the statistics of float32 that compiled graphs expect."""
+    out, *statistics = sdpa_dense(*arguments)
+    return out, *(each.float() for each in statistics)
+
+
 def forward(*arguments):
-    return _lower(sdpa_dense, arguments)
+    return _lower(_dense_forward, arguments)
 
 
 def _dense_backward(*arguments):
@@ -68,7 +78,12 @@ def _dense_backward(*arguments):
         buffer if gradient is None else buffer.detach().requires_grad_()
         for buffer, gradient in zip(buffers, gradients, strict=True)
     )
+    inputs, logsumexp = arguments[:3], arguments[4]
     with torch.no_grad():
+        if inputs[0].dtype == torch.float64:  # what was saved is of float32
+            mods = (arguments[7], *arguments[9:12], buffers, arguments[13])
+            logsumexp = math_attention(*inputs, *mods)[1]
+        arguments = (*inputs, arguments[3], logsumexp, *arguments[5:])
         return sdpa_dense_backward(*arguments[:12], buffers, arguments[13])
 
 
