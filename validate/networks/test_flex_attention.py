@@ -22,7 +22,7 @@ from torch.nn.attention.flex_attention import (
 
 pytestmark = [
     pytest.mark.gpu_class,
-    pytest.mark.usefixtures("fresh_inductor"),
+    pytest.mark.usefixtures("fresh_inductor", "attention_compiles"),
     pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
 ]
 
