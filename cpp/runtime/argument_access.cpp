@@ -32,11 +32,9 @@ std::string argument_access(cl_kernel kernel) {
   return access;
 }
 
-void require_access(const Kernel& kernel,
-                    cl_uint index,
-                    const BufferView& view) {
+void require_access(const Kernel& kernel, cl_uint index, bool is_written) {
   const char taken = index < kernel.access.size() ? kernel.access[index] : '-';
-  if (taken == 'r' || (taken == 'w' && view.written != nullptr)) {
+  if (taken == 'r' || (taken == 'w' && is_written)) {
     return;
   }
   throw Error(std::string(kernel.name) + ": argument " + std::to_string(index) +

@@ -16,15 +16,19 @@ namespace torch_opencl::runtime {
 std::string argument_access(cl_kernel kernel);
 
 // Throws Error where the two differ.
-void require_access(const Kernel& kernel,
-                    cl_uint index,
-                    const BufferView& view);
+void require_access(const Kernel& kernel, cl_uint index, bool is_written);
+
+inline void check_buffer(const Kernel& kernel, cl_uint index, bool is_written) {
+  if (!kernel.access.empty()) [[unlikely]] {
+    require_access(kernel, index, is_written);
+  }
+}
 
 inline void check_access(const Kernel& kernel,
                          cl_uint index,
                          const BufferView& view) {
-  if (!kernel.access.empty() && view.memory != nullptr) [[unlikely]] {
-    require_access(kernel, index, view);
+  if (view.memory != nullptr) {
+    check_buffer(kernel, index, view.written != nullptr);
   }
 }
 template <class T>

@@ -39,6 +39,7 @@ void KernelArguments::append(const KernelArguments& arguments) {
     const size_t begin = arguments.begins_[i];
     add_bytes(arguments.bytes_.data() + begin,
               arguments.begins_[i + 1] - begin);
+    uses_[count_ - 1] = arguments.uses_[i];
   }
   for (uint32_t i = 0; i < arguments.written_count_; ++i) {
     add_written(arguments.written_[i]);
@@ -47,6 +48,9 @@ void KernelArguments::append(const KernelArguments& arguments) {
 
 void KernelArguments::bind(const Kernel& kernel) const {
   for (cl_uint i = 0; i < count_;) {
+    if (uses_[i] != Use::kNone) {
+      check_buffer(kernel, i, uses_[i] == Use::kWritten);
+    }
     const size_t size = begins_[i + 1] - begins_[i];
     bind_bytes(kernel.handle, i, bytes_.data() + begins_[i], size);
   }

@@ -38,9 +38,11 @@ class KernelArguments {
   }
 
   void add(const BufferView& view) {
-    check_access(*kernel_, count_, view);
     const cl_ulong offset = view.offset;
     add_bytes(&view.memory, sizeof(cl_mem));
+    uses_[count_ - 1] = view.memory == nullptr    ? Use::kNone
+                        : view.written == nullptr ? Use::kRead
+                                                  : Use::kWritten;
     add_bytes(&offset, sizeof(offset));
     if (view.written != nullptr) {
       add_written(view.written);
@@ -81,6 +83,9 @@ class KernelArguments {
   static constexpr uint32_t kMaxArguments = 96;
   static constexpr uint32_t kMaxWritten = 16;
 
+  // What the launch does with an argument's buffer.
+  enum class Use : uint8_t { kNone, kRead, kWritten };
+
   void add_bytes(const void* bytes, size_t size);
   void add_written(const void* address);
 
@@ -88,6 +93,7 @@ class KernelArguments {
   uint32_t written_count_ = 0;
   std::array<const void*, kMaxWritten> written_{};
   std::array<uint16_t, kMaxArguments + 1> begins_{};
+  std::array<Use, kMaxArguments> uses_{};
   std::array<std::byte, kMaxBytes> bytes_;
 };
 
