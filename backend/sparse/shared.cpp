@@ -1,19 +1,10 @@
 // The ops on sparse COO tensors whose host code PyTorch shares between its CPU
 // and its CUDA backend: they are written in terms of ops on indices and values,
 // which run here. Their CPU kernel is that host code and is called as it is.
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-#include <c10/core/DeviceGuard.h>
-#include <torch/library.h>
-
-#include <optional>
-
-#include <string>
+#include "host_code.h"
 
 namespace torch_opencl::ops {
-namespace {
 
-// Of the first argument that has one.
 std::optional<at::Device> device_of_arguments(const c10::OperatorHandle& op,
                                               const torch::jit::Stack& stack) {
   for (const at::IValue& argument :
@@ -31,13 +22,7 @@ std::optional<at::Device> device_of_arguments(const c10::OperatorHandle& op,
   return std::nullopt;
 }
 
-// CUDA's kernels set the device before they call the shared code, CPU's have
-// none to set.
-template <c10::DispatchKey kKey>
-void run_shared(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const c10::OptionalDeviceGuard guard(device_of_arguments(op, *stack));
-  op.redispatchBoxed(c10::DispatchKeySet(kKey), stack);
-}
+namespace {
 
 // As functional, in-place and out overload.
 constexpr const char* kUnary[] = {
@@ -59,6 +44,8 @@ constexpr const char* kOthers[] = {
     "_to_dense",
     "_to_sparse",
     "_to_sparse.sparse_dim",
+    "_to_sparse_csc",
+    "_to_sparse_csr",
     "_values",
     "add.Tensor",
     "add_.Tensor",
@@ -124,31 +111,30 @@ constexpr const char* kOthers[] = {
     "zeros.out",
 };
 
-constexpr const char* kFromDense[] = {"_to_sparse", "_to_sparse.sparse_dim"};
+constexpr const char* kFromDense[] = {"_to_sparse",
+                                      "_to_sparse.sparse_dim",
+                                      "_to_sparse_bsc",
+                                      "_to_sparse_bsr",
+                                      "_to_sparse_csc",
+                                      "_to_sparse_csr"};
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  const auto share = [&m](const std::string& name) {
-    m.impl(name.c_str(),
-           torch::CppFunction::makeFromBoxedFunction<
-               &run_shared<c10::DispatchKey::SparseCPU>>());
-  };
-  for (const char* name : kUnary) {
-    share(name);
-    share(std::string(name) + "_");
-    share(std::string(name) + ".out");
+  const auto share_one = share<c10::DispatchKey::SparseCPU>;
+  for (const std::string name : kUnary) {
+    share_one(m, name);
+    share_one(m, name + "_");
+    share_one(m, name + ".out");
   }
   for (const char* name : kOthers) {
-    share(name);
+    share_one(m, name);
   }
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : kFromDense) {
-    m.impl(name,
-           torch::CppFunction::makeFromBoxedFunction<
-               &run_shared<c10::DispatchKey::CPU>>());
+    share<c10::DispatchKey::CPU>(m, name);
   }
 }
 

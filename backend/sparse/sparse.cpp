@@ -311,60 +311,6 @@ Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
   return masked(values);
 }
 
-// out = beta * self + alpha * sparse @ dense
-Tensor& addmm_out(const Tensor& self,
-                  const Tensor& sparse,
-                  const Tensor& dense,
-                  const Scalar& beta,
-                  const Scalar& alpha,
-                  Tensor& out) {
-  TORCH_CHECK(
-      sparse.is_sparse() && !dense.is_sparse() && !self.is_sparse(),
-      "addmm: expected a sparse 'mat1' and strided 'self' and 'mat2' on "
-      "the opencl device");
-  TORCH_CHECK(sparse.sparse_dim() == 2 && sparse.dense_dim() == 0,
-              "addmm: matrices expected, got ",
-              sparse.sparse_dim(),
-              "D tensor");
-  TORCH_CHECK(dense.dim() == 2,
-              "addmm: matrices expected, got ",
-              dense.dim(),
-              "D tensor");
-  TORCH_CHECK(sparse.size(1) == dense.size(0),
-              "addmm: Argument #3 (dense): Expected dim 0 size ",
-              sparse.size(1),
-              ", got ",
-              dense.size(0));
-  const std::vector<int64_t> sizes{sparse.size(0), dense.size(1)};
-  Tensor sum = beta.equal(0.0) ? at::zeros(sizes, dense.options())
-                               : at::mul(self.expand(sizes), beta)
-                                     .contiguous();  // copy: summed into
-  if (sparse._nnz() > 0) {
-    const Tensor terms = at::mul(sparse._values().unsqueeze(1),
-                                 dense.index_select(0, sparse._indices()[1]));
-    sum.index_add_(0, sparse._indices()[0], terms, alpha);
-  }
-  out.resize_(sizes);
-  return out.copy_(sum);
-}
-
-Tensor addmm(const Tensor& self,
-             const Tensor& sparse,
-             const Tensor& dense,
-             const Scalar& beta,
-             const Scalar& alpha) {
-  Tensor out = at::empty({0}, dense.options());
-  return addmm_out(self, sparse, dense, beta, alpha, out);
-}
-
-Tensor& addmm_(Tensor& self,
-               const Tensor& sparse,
-               const Tensor& dense,
-               const Scalar& beta,
-               const Scalar& alpha) {
-  return addmm_out(self, sparse, dense, beta, alpha, self);
-}
-
 bool is_pinned(const Tensor&, std::optional<at::Device>) {
   return false;
 }
@@ -379,9 +325,6 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("_coalesce", coalesce);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("add.out", add_out);
-  m.impl("addmm", addmm);
-  m.impl("addmm.out", addmm_out);
-  m.impl("addmm_", addmm_);
   m.impl("is_pinned", is_pinned);
   m.impl("mul.out", mul_out);
   m.impl("sparse_mask", sparse_mask);
