@@ -139,9 +139,20 @@ def _same_bits(mine: torch.Tensor, cpu: torch.Tensor) -> bool:
     )
 
 
+def _is_near_double(
+    mine: torch.Tensor, reference: torch.Tensor, cpu: torch.Tensor
+) -> bool:
+    """Of a double the reference is the CPU's result, whose own error is unknown."""
+    if cpu.dtype not in (torch.float64, torch.complex128):
+        return False
+    same = torch.equal(mine.isfinite(), reference.isfinite())
+    eps = torch.finfo(cpu.dtype).eps
+    return same and relative_distance(mine, reference) <= 32 * eps
+
+
 def _too_far(mine: torch.Tensor, reference: torch.Tensor, cpu: torch.Tensor) -> str:
     comparison = compare(mine, reference, cpu)
-    if not comparison.passed:
+    if not comparison.passed and not _is_near_double(mine, reference, cpu):
         return str(comparison)
     # A relative L2 distance does not see a small wrong element among large ones.
     finite = reference.isfinite() & cpu.isfinite() & mine.isfinite()
