@@ -65,6 +65,16 @@ Tensor multiply_complex(const SparseRows& sparse, const Tensor& dense) {
       .index_add_(0, rows, terms);
 }
 
+void check_devices(const Tensor& a, const Tensor& b) {
+  TORCH_CHECK(a.device() == b.device(),
+              "Expected all tensors to be on the same device, but found at "
+              "least two devices, ",
+              a.device(),
+              " and ",
+              b.device(),
+              "!");
+}
+
 // The kernels rely on sizes, which nobody has checked where invariants are not.
 SparseRows checked_rows(const Tensor& crow,
                         const Tensor& col,
@@ -117,6 +127,7 @@ SparseRows sparse_rows(const Tensor& matrix) {
 Tensor multiply_rows(const SparseRows& sparse,
                      const Tensor& dense,
                      const char* op) {
+  check_devices(sparse.values, dense);
   TORCH_CHECK_NOT_IMPLEMENTED(dense.scalar_type() != at::kBool,
                               "\"",
                               op,
@@ -310,6 +321,8 @@ Tensor& sparse_sampled_addmm_out(const Tensor& self,
                                  const at::Scalar& alpha,
                                  Tensor& result) {
   check_sampled(self, mat1, mat2, result);
+  check_devices(self, mat1);
+  check_devices(self, mat2);
   const Tensor product = sampled_product(self, mat1, mat2).mul(alpha);
   const Tensor values =
       beta.equal(0.0) ? product : self.values().mul(beta).add(product);

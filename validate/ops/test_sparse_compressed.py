@@ -271,6 +271,19 @@ def test_gradients_of_products(device, layout):
         _same(ours, theirs)
 
 
+def test_operands_of_two_devices(device):
+    csr = _matrix().to_sparse_csr()
+    for matrix in (csr.to(device), csr.to_sparse().to(device)):
+        for function in (
+            lambda a: a @ torch.ones(9, 2),
+            lambda a: torch.sparse.mm(a, torch.ones(9, 2)),
+        ):
+            with pytest.raises(RuntimeError, match="to be on the same device"):
+                function(matrix)
+    with pytest.raises(RuntimeError, match="to be on the same device"):
+        csr @ torch.ones(9, 2, device=device)
+
+
 def test_bad_input(device):
     csr = _matrix().to_sparse_csr()
     there = csr.to(device)
