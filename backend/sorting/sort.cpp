@@ -76,7 +76,7 @@ Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
               width_of_key},
              range(blocks * kGroup, ceil_div(count, kGroup / span), kGroup, 1),
              read...,
-             arg_in(sorted),
+             arg(sorted),
              arg(places),
              int_of(count),
              int_of(columns),
