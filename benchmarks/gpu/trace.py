@@ -157,6 +157,7 @@ def record(network: str, mode: str) -> dict[str, Any]:
         TorchDispatchMode,
         _disable_current_modes,
     )
+    from torch_opencl import _C
     from torch_opencl.opencl import profiler
 
     from . import zoo
@@ -172,12 +173,28 @@ def record(network: str, mode: str) -> dict[str, Any]:
     ops: list[dict[str, Any]] = []
 
     class Ops(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self._pending: dict[str, Any] | None = None  # the op whose launch is
+
+        def give(self, begin: int) -> int:
+            """The first launch from ``begin`` on to the op it was pending of."""
+            if self._pending is None or len(recording.launches) == begin:
+                return begin
+            op, self._pending = self._pending, None
+            if op["begin"] == op["end"]:
+                op["begin"] = begin
+            op["end"] = begin + 1
+            return begin + 1
+
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             kwargs = kwargs or {}
-            begin = len(recording.launches)
+            before = len(recording.launches)
             result = function(*args, **kwargs)
+            begin = self.give(before)
             end = len(recording.launches)
-            if end > begin:
+            pends = self._pending is None and _C._pending_op(0) is not None
+            if end > begin or pends:
                 flops = flops_of(function, args, kwargs, result)
                 moved = profiler._necessary_bytes(function, args, kwargs, result)
                 shapes = profiler._shapes(args)
@@ -191,6 +208,8 @@ def record(network: str, mode: str) -> dict[str, Any]:
                         "end": end,
                     }
                 )
+                if pends:
+                    self._pending = ops[-1]
             return result
 
     def run_whole(layer: torch.nn.RNNBase) -> None:
@@ -238,9 +257,11 @@ def record(network: str, mode: str) -> dict[str, Any]:
             step(inputs)
             continue
         recording.is_on = True
-        with Ops():
+        with Ops() as modes:
             step(inputs)
+        last = len(recording.launches)
         torch.opencl.synchronize()
+        modes.give(last)
         recording.is_on = False
     if recording.failure is not None:
         raise recording.failure

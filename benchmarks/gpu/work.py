@@ -193,7 +193,8 @@ def works_of(
         else:
             found = _touched(launch, kernel.arguments, dtype_of(program), values)
             touched = found or 0.0
-        if op and op["end"] - op["begin"] == 1 and op["bytes"]:
+        is_alone = op and op["end"] - op["begin"] == 1
+        if is_alone and op["bytes"] and "define HAS_EPILOGUE" not in program.text:
             # A view's block may be larger than the view.
             touched = min(touched, op["bytes"]) if touched else op["bytes"]
         work = Work(

@@ -160,6 +160,17 @@ py::dict host_memory_stats() {
   return result;
 }
 
+// The op whose launch is pending on the current stream, if any.
+std::optional<std::string> pending_op(int device_index) {
+  std::optional<std::string> op;
+  device::current_queue(device_index)
+      .join_pending([&op](runtime::PendingLaunch& pending) {
+        op = pending.op();
+        return false;
+      });
+  return op;
+}
+
 // `flush`: the pending launch gives back what it holds first. A driver that
 // asks while it is called must not: the queue's lock is taken.
 py::list memory_snapshot(int device_index, bool flush) {
@@ -295,6 +306,7 @@ void bind_devices(py::module_& m) {
   m.def("_default_generator", wrap_pybind_function(&default_generator));
   m.def("_program_cache_stats", wrap_pybind_function(&program_cache_stats));
   m.def("_launch_count", wrap_pybind_function(&launch_count));
+  m.def("_pending_op", wrap_pybind_function(&pending_op));
   m.def("_wait_stats", &wait_stats);
   runtime::set_interrupt_check(&check_interrupts);
   m.def("_cpu_on_purpose", &aten::cpu_on_purpose);
