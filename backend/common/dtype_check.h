@@ -1,4 +1,5 @@
-// PyTorch's error for a dtype that an op has no kernel for.
+// PyTorch's errors for dtypes: one that an op has no kernel for, or two that
+// differ.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,14 @@ inline void check_implemented(bool implemented,
                               "\" not implemented for '",
                               c10::toString(type),
                               "'");
+}
+
+inline void check_scalar_type(const at::Tensor& tensor, at::ScalarType type) {
+  TORCH_CHECK(tensor.scalar_type() == type,
+              "expected scalar type ",
+              c10::toString(type),
+              " but found ",
+              c10::toString(tensor.scalar_type()));
 }
 
 inline void check_floating(const char* name, const at::Tensor& tensor) {

@@ -298,9 +298,19 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
 }  // namespace
 
 Tensor with_pixel_stride(const Tensor& t) {
-  if ((t.size(3) == 1 || t.stride(3) == t.size(4) * t.stride(4)) &&
-      (t.size(2) == 1 || t.stride(2) == t.size(3) * t.size(4) * t.stride(4))) {
+  const auto is_stride = [&t](int64_t stride) {
+    return (t.size(3) == 1 || t.stride(3) == t.size(4) * stride) &&
+           (t.size(2) == 1 || t.stride(2) == t.size(3) * t.size(4) * stride);
+  };
+  if (is_stride(t.stride(4))) {
     return t;
+  }
+  // The stride over one column may be any number, in contiguous tensors, too.
+  const int64_t rows_apart = t.stride(t.size(3) > 1 ? 3 : 2);
+  if (t.size(4) == 1 && is_stride(rows_apart)) {
+    std::vector<int64_t> strides = t.strides().vec();
+    strides[4] = rows_apart;
+    return t.as_strided(t.sizes(), strides);
   }
   return t.contiguous();  // copy: packing walks positions at one stride
 }

@@ -394,7 +394,7 @@ bool prefers_depthwise_weight(const ConvolutionProblem& p,
 bool supports_depthwise(const ConvolutionProblem& p,
                         const runtime::DeviceInfo&) {
   return p.groups > 1 && p.groups == p.channels && p.input[0] == 1 &&
-         p.output[0] == 1 && p.kernel[0] == 1 &&
+         p.output[0] == 1 && p.kernel[0] == 1 && p.padding[0] == 0 &&
          p.filter_size() <= kMaxFilterSize &&
          (kLanes - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] <
              kSpan &&

@@ -19,6 +19,20 @@ using at::Tensor;
 using at::TensorList;
 using OptionalTensor = std::optional<Tensor>;
 
+// Equal elements have equal places in memory. A stride over one element has no
+// meaning.
+bool lie_alike(const Tensor& a, const Tensor& b) {
+  if (a.sizes() != b.sizes()) {
+    return false;
+  }
+  for (int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // What every fused optimizer does with the gradient, and the numbers that lie
 // on the device: each is repeated for all tensors of the lists.
 class Step {
@@ -123,8 +137,7 @@ class Step {
             " of ",
             tensor.scalar_type());
         TORCH_CHECK(
-            operand.is_single || (tensor.sizes() == param.sizes() &&
-                                  tensor.strides() == param.strides() &&
+            operand.is_single || (lie_alike(tensor, param) &&
                                   tensor.is_non_overlapping_and_dense()),
             name_,
             ": params, grads and states must have same dtype, device, "

@@ -1,6 +1,7 @@
 // mm, addmm, bmm, baddbmm, addmv, dot: any strides, alpha and beta.
 #include "../../cpp/aten/solver.h"
 #include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
 #include "../linear_algebra/complex_product.h"
 #include "kernel_sources.h"
 #include "product_gpu.h"
@@ -301,14 +302,6 @@ void gemm_2d(const Tensor& left,
        out.unsqueeze(0));
 }
 
-void check_batch_dtypes(const Tensor& expected, const Tensor& found) {
-  TORCH_CHECK(expected.dtype() == found.dtype(),
-              "expected scalar type ",
-              expected.scalar_type(),
-              " but found ",
-              found.scalar_type());
-}
-
 struct mm_out : at::meta::structured_mm {
   void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) {
     TORCH_CHECK(self.dtype() == mat2.dtype(),
@@ -339,7 +332,7 @@ struct addmm_out : at::meta::structured_addmm {
 
 struct bmm_out : at::meta::structured_bmm {
   void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) {
-    check_batch_dtypes(self, mat2);
+    check_scalar_type(mat2, self.scalar_type());
     gemm(self, mat2, out, 0, 1, out);
   }
 };
@@ -351,8 +344,8 @@ struct baddbmm_out : at::meta::structured_baddbmm {
             const Scalar& beta,
             const Scalar& alpha,
             const Tensor& out) {
-    check_batch_dtypes(batch1, batch2);
-    check_batch_dtypes(batch1, self);
+    check_scalar_type(batch2, batch1.scalar_type());
+    check_scalar_type(self, batch1.scalar_type());
     gemm(batch1, batch2, self.expand(out.sizes()), beta, alpha, out);
   }
 };

@@ -92,7 +92,9 @@ void index_put_in_order(Tensor& self,
                table,
                accumulate ? Indexed::kAdd : Indexed::kPut,
                {.op = "index_put_", .skipped = -1});
-  front.copy_(table.view(front.sizes()));
+  if (!front.is_contiguous()) {
+    front.copy_(table.view(front.sizes()));
+  }
 }
 
 }  // namespace

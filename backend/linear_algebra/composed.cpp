@@ -26,6 +26,22 @@ using namespace torch_opencl::aten;
 using at::Scalar;
 using at::Tensor;
 
+// As on the CPU, whose addbmm adds product after product to its first argument.
+void check_addbmm_dtypes(const Tensor& sum,
+                         const Tensor& batch1,
+                         const Tensor& batch2) {
+  TORCH_CHECK(sum.scalar_type() == batch2.scalar_type(),
+              "self and mat2 must have the same dtype, but got ",
+              sum.scalar_type(),
+              " and ",
+              batch2.scalar_type());
+  TORCH_CHECK(batch1.scalar_type() == batch2.scalar_type(),
+              "mat1 and mat2 must have the same dtype, but got ",
+              batch1.scalar_type(),
+              " and ",
+              batch2.scalar_type());
+}
+
 Tensor addbmm(const Tensor& self,
               const Tensor& batch1,
               const Tensor& batch2,
@@ -48,6 +64,7 @@ Tensor addbmm(const Tensor& self,
               "x",
               batch2.size(2),
               ")");
+  check_addbmm_dtypes(self, batch1, batch2);
   const std::vector<int64_t> sizes{batch1.size(1), batch2.size(2)};
   if (!batch1.is_floating_point() && !batch1.is_complex()) {
     // Integers are multiplied by whole numbers, product by product.
@@ -70,6 +87,7 @@ Tensor& addbmm_out(const Tensor& self,
                    const Scalar& alpha,
                    Tensor& out) {
   const Tensor result = addbmm(self, batch1, batch2, beta, alpha);
+  check_addbmm_dtypes(out, batch1, batch2);
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);
 }
@@ -144,11 +162,7 @@ Tensor cdist_forward(const Tensor& x1,
                      const Tensor& x2,
                      double p,
                      std::optional<int64_t>) {
-  TORCH_CHECK(x1.scalar_type() == x2.scalar_type(),
-              "expected scalar type ",
-              x1.scalar_type(),
-              " but found ",
-              x2.scalar_type());
+  check_scalar_type(x2, x1.scalar_type());
   return at::linalg_vector_norm(differences(x1, x2), p, at::IntArrayRef{-1});
 }
 

@@ -56,14 +56,6 @@ Samples samples_of(const Tensor& self, const Tensor& out, int64_t classes) {
   return samples;
 }
 
-void check_type(const Tensor& tensor, at::ScalarType type) {
-  TORCH_CHECK(tensor.scalar_type() == type,
-              "expected scalar type ",
-              type,
-              " but found ",
-              tensor.scalar_type());
-}
-
 Tensor elements_like(const Tensor& self) {
   return at::empty(self.sizes(),
                    self.options().dtype(compute_type(self.scalar_type())));
@@ -111,9 +103,9 @@ struct MultiMargin {
       return;
     }
     check_floating(name, self);
-    check_type(target, at::kLong);
+    check_scalar_type(target, at::kLong);
     if (is_given(weight)) {
-      check_type(*weight, self.scalar_type());
+      check_scalar_type(*weight, self.scalar_type());
       has_weight = true;
     }
   }
@@ -191,8 +183,8 @@ Tensor& multi_margin_loss_backward_out(const Tensor& grad_output,
   if (self.numel() == 0) {
     return grad_input;
   }
-  check_type(grad_output, self.scalar_type());
-  check_type(grad_input, self.scalar_type());
+  check_scalar_type(grad_output, self.scalar_type());
+  check_scalar_type(grad_input, self.scalar_type());
   const at::ScalarType compute = compute_type(self.scalar_type());
   Samples samples = problem.samples(self, target, weight, grad_input);
   samples.grad = grad_stride(grad_output, reduction);
@@ -235,7 +227,7 @@ int64_t check_multilabel(const char* name,
       count, classes, self.dim(), self, target);
   if (self.numel() > 0) {
     check_floating(name, self);
-    check_type(target, at::kLong);
+    check_scalar_type(target, at::kLong);
   }
   return classes;
 }
@@ -256,7 +248,7 @@ std::tuple<Tensor&, Tensor&> multilabel_margin_loss_forward_out(
     output.zero_();
     return {output, is_target};
   }
-  check_type(is_target, self.scalar_type());
+  check_scalar_type(is_target, self.scalar_type());
   const Tensor elements = elements_like(self);
   Samples samples = samples_of(self, elements, classes);
   set_strides(samples.target, target);
@@ -301,9 +293,9 @@ Tensor& multilabel_margin_loss_backward_out(const Tensor& grad_output,
   if (self.numel() == 0) {
     return grad_input;
   }
-  check_type(grad_output, self.scalar_type());
-  check_type(is_target, self.scalar_type());
-  check_type(grad_input, self.scalar_type());
+  check_scalar_type(grad_output, self.scalar_type());
+  check_scalar_type(is_target, self.scalar_type());
+  check_scalar_type(grad_input, self.scalar_type());
   Samples samples = samples_of(self, grad_input, classes);
   set_strides(samples.target, target);
   set_strides(samples.is_target, is_target);

@@ -163,11 +163,9 @@ void check_types(const char* name,
       "expected target dtype to be Long or Byte, but got ",
       c10::toString(target.scalar_type()));
   for (const Tensor& tensor : floats) {
-    TORCH_CHECK(!tensor.defined() || tensor.scalar_type() == self.scalar_type(),
-                "expected scalar type ",
-                c10::toString(self.scalar_type()),
-                " but found ",
-                c10::toString(tensor.scalar_type()));
+    if (tensor.defined()) {
+      check_scalar_type(tensor, self.scalar_type());
+    }
   }
 }
 

@@ -29,6 +29,21 @@ Tensor value_or_undefined(const OptionalTensor& tensor) {
 }
 
 // Parameters have the input's dtype or, beside half types, float.
+// As on the CPU: contiguous or channels_last, whatever else the input is. Its
+// strides of dimensions of one element do not count.
+at::MemoryFormat format_of(const Tensor& input) {
+  using at::MemoryFormat;
+  if (!input.is_contiguous()) {
+    for (const auto format :
+         {MemoryFormat::ChannelsLast, MemoryFormat::ChannelsLast3d}) {
+      if (input.is_contiguous(format)) {
+        return format;
+      }
+    }
+  }
+  return input.suggest_memory_format();
+}
+
 void check_params(const Tensor& input, std::initializer_list<Tensor> params) {
   check_floating("batch_norm", input);
   for (const Tensor& param : params) {
@@ -41,12 +56,9 @@ void check_params(const Tensor& input, std::initializer_list<Tensor> params) {
   for (size_t i = 0; i + 1 < params.size(); i += 2) {
     const Tensor& first = params.begin()[i];
     const Tensor& second = params.begin()[i + 1];
-    TORCH_CHECK(!first.defined() || !second.defined() ||
-                    first.scalar_type() == second.scalar_type(),
-                "expected scalar type ",
-                c10::toString(first.scalar_type()),
-                " but found ",
-                c10::toString(second.scalar_type()));
+    if (first.defined() && second.defined()) {
+      check_scalar_type(second, first.scalar_type());
+    }
   }
 }
 
@@ -92,11 +104,8 @@ Outputs native_batch_norm(const Tensor& input,
                           bool training,
                           double momentum,
                           double epsilon) {
-  // As on the CPU: contiguous or channels_last, whatever else the input is.
   Tensor out = empty_like_meta(
-      input.sizes(),
-      {},
-      input.options().memory_format(input.suggest_memory_format()));
+      input.sizes(), {}, input.options().memory_format(format_of(input)));
   Statistics saved = batch_norm_into(input,
                                      weight,
                                      bias,
@@ -114,6 +123,13 @@ void copy_out(Tensor& out, const Tensor& value) {
   out.copy_(value);
 }
 
+// Of half types they are float, or of the input's type as on the CPU.
+void check_statistics_out(const Tensor& statistics, const Tensor& input) {
+  if (statistics.scalar_type() != compute_type(input.scalar_type())) {
+    check_scalar_type(statistics, input.scalar_type());
+  }
+}
+
 OutputRefs native_batch_norm_out(const Tensor& input,
                                  const OptionalTensor& weight,
                                  const OptionalTensor& bias,
@@ -125,6 +141,8 @@ OutputRefs native_batch_norm_out(const Tensor& input,
                                  Tensor& out,
                                  Tensor& save_mean,
                                  Tensor& save_invstd) {
+  check_statistics_out(save_mean, input);
+  check_statistics_out(save_invstd, input);
   at::native::resize_output(out, input.sizes());
   const Statistics saved = batch_norm_into(input,
                                            weight,
@@ -244,11 +262,7 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
   const Tensor running_mean = value_or_undefined(running_mean_opt);
   const Tensor running_var = value_or_undefined(running_var_opt);
   check_params(input, {weight, weight, running_mean, running_var});
-  TORCH_CHECK(grad_output.scalar_type() == input.scalar_type(),
-              "expected scalar type ",
-              c10::toString(input.scalar_type()),
-              " but found ",
-              c10::toString(grad_output.scalar_type()));
+  check_scalar_type(grad_output, input.scalar_type());
   if (input.numel() == 0) {
     const auto params = (weight.defined() ? weight : input).options();
     const auto zeros = [&](bool wanted) {
@@ -280,7 +294,7 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
   Tensor grad_bias = new_param(output_mask[2]);
   Tensor grad_input;
   if (output_mask[0]) {
-    grad_input = at::empty_like(input, input.suggest_memory_format());
+    grad_input = at::empty_like(input, format_of(input));
   }
   if (train) {
     batch_norm_training_gradients(grad_output,

@@ -102,12 +102,9 @@ Outputs native_layer_norm(const Tensor& self,
   check_floating("LayerNormKernelImpl", self);
   check_param(self, weight);
   check_param(self, bias);
-  TORCH_CHECK(!weight.defined() || !bias.defined() ||
-                  weight.scalar_type() == bias.scalar_type(),
-              "expected scalar type ",
-              c10::toString(weight.scalar_type()),
-              " but found ",
-              c10::toString(bias.scalar_type()));
+  if (weight.defined() && bias.defined()) {
+    check_scalar_type(bias, weight.scalar_type());
+  }
   const Tensor input = self.contiguous();  // copy: a row has to be one run
   Tensor out = at::empty_like(input);
   std::vector<int64_t> statistics_sizes = self.sizes().vec();
@@ -160,11 +157,7 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
       self, normalized_shape, weight, bias);
   check_floating("LayerNormBackwardKernelImpl", self);
   check_param(self, weight);
-  TORCH_CHECK(grad_output_.scalar_type() == self.scalar_type(),
-              "expected scalar type ",
-              c10::toString(self.scalar_type()),
-              " but found ",
-              c10::toString(grad_output_.scalar_type()));
+  check_scalar_type(grad_output_, self.scalar_type());
   const Tensor input = self.contiguous();  // copy: a row has to be one run
   const Tensor grad_output = grad_output_.contiguous();  // copy: as above
   const at::ScalarType type = compute_type(self.scalar_type());

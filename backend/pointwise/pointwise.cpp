@@ -73,18 +73,18 @@ void check_divisor(const at::TensorIteratorBase& iter,
               "ZeroDivisionError");
 }
 
-void check_dtype(const PointwiseOp& op, at::ScalarType compute) {
+void check_dtype(const PointwiseOp& op, at::ScalarType common) {
   const bool supported =
-      at::isComplexType(compute)
+      at::isComplexType(common)
           ? *op.complex_expression != '\0' || keeps_dtypes(op)
           : op.dtypes == Dtypes::kAll ||
-                (op.dtypes == Dtypes::kFloating) == at::isFloatingType(compute);
+                (op.dtypes == Dtypes::kFloating) == at::isFloatingType(common);
   const std::string_view name = op.name;
   TORCH_CHECK_NOT_IMPLEMENTED(supported,
                               '"',
                               name.substr(0, name.find('.')),
                               "\" not implemented for '",
-                              compute,
+                              common,
                               "'");
 }
 
@@ -250,7 +250,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   const at::ScalarType common =
       keeps_dtypes(op) ? iter.dtype(0) : common_dtype(iter);
   const at::ScalarType compute = compute_type(common);
-  check_dtype(op, compute);
+  check_dtype(op, common);
   check_divisor(iter, op, compute);
   const at::TensorBase& out = iter.tensor_base(0);
   runtime::Queue& queue = queue_of(out);

@@ -2,6 +2,7 @@
 // (int4_layout.clh): _convert_weight_to_int4pack, _weight_int4pack_mm; and
 // XPU's plain packing, _weight_int4pack_mm_with_scales_and_zeros.
 #include "../../cpp/aten/launch.h"
+#include "../common/dtype_check.h"
 #include "../common/integers.h"
 #include "../common/lanes.h"
 #include "kernel_sources.h"
@@ -32,14 +33,6 @@ void check_activation(const char* name, const Tensor& self) {
               " : expect A to be either 32-bit or 16-bit float tensor.");
   TORCH_CHECK(self.is_contiguous(), name, " : expect A to be contiguous.");
   TORCH_CHECK(self.dim() == 2, name, " : expect A to be 2D tensor.");
-}
-
-void check_scale_dtype(const Tensor& self, const Tensor& scales) {
-  TORCH_CHECK(scales.scalar_type() == self.scalar_type(),
-              "expected scalar type ",
-              self.scalar_type(),
-              " but found ",
-              scales.scalar_type());
 }
 
 Tensor _convert_weight_to_int4pack(const Tensor& in, int64_t innerKTiles) {
@@ -144,7 +137,7 @@ Tensor _weight_int4pack_mm(const Tensor& self,
               ", ",
               lines,
               ", 2]");
-  check_scale_dtype(self, qScaleAndZeros);
+  check_scalar_type(qScaleAndZeros, self.scalar_type());
   const Tensor out = at::empty({self.size(0), lines}, self.options());
   if (out.numel() == 0) {
     return out;
@@ -212,7 +205,7 @@ Tensor _weight_int4pack_mm_with_scales_and_zeros(const Tensor& self,
   TORCH_CHECK(qZeros.scalar_type() == at::kChar,
               __func__,
               " : expect qZeros to be int8 tensor.");
-  check_scale_dtype(self, qScale);
+  check_scalar_type(qScale, self.scalar_type());
   const Tensor out = at::empty({self.size(0), lines}, self.options());
   if (out.numel() == 0) {
     return out;

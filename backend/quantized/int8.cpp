@@ -1,5 +1,6 @@
 // Products by int8 weights: _weight_int8pack_mm, _int_mm.
 #include "../../cpp/aten/launch.h"
+#include "../common/dtype_check.h"
 #include "../common/integers.h"
 #include "../common/lanes.h"
 #include "kernel_sources.h"
@@ -82,11 +83,7 @@ Tensor _weight_int8pack_mm(const Tensor& self,
               __func__,
               " : expect scales to be 1d tensor with size ",
               lines);
-  TORCH_CHECK(scales.scalar_type() == self.scalar_type(),
-              "expected scalar type ",
-              self.scalar_type(),
-              " but found ",
-              scales.scalar_type());
+  check_scalar_type(scales, self.scalar_type());
   const Tensor out = at::empty({rows, lines}, self.options());
   if (out.numel() == 0) {
     return out;

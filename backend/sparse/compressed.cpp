@@ -1,6 +1,8 @@
 // Products, sums and additions of compressed sparse tensors.
 #include "row_product.h"
 
+#include "../common/dtype_check.h"
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/native/Resize.h>
@@ -63,14 +65,6 @@ void check_matrix(const Tensor& matrix, const char* name) {
               "-D tensor");
 }
 
-void check_type(const Tensor& tensor, at::ScalarType type) {
-  TORCH_CHECK(tensor.scalar_type() == type,
-              "expected scalar type ",
-              type,
-              " but found ",
-              tensor.scalar_type());
-}
-
 Tensor& addmm_out(const Tensor& self,
                   const Tensor& mat1,
                   const Tensor& mat2,
@@ -89,8 +83,8 @@ Tensor& addmm_out(const Tensor& self,
               "x",
               mat2.size(1),
               ")");
-  check_type(mat1, out.scalar_type());
-  check_type(mat2, out.scalar_type());
+  check_scalar_type(mat1, out.scalar_type());
+  check_scalar_type(mat2, out.scalar_type());
   const bool is_product_sparse = is_any_sparse(mat1) && is_any_sparse(mat2);
   TORCH_CHECK((is_any_sparse(mat1) || is_any_sparse(mat2)) &&
                   (out.layout() == at::kStrided || is_product_sparse) &&
@@ -144,8 +138,8 @@ Tensor& addmv_out(const Tensor& self,
               "), vec (",
               vec.size(0),
               ")");
-  check_type(mat, out.scalar_type());
-  check_type(vec, out.scalar_type());
+  check_scalar_type(mat, out.scalar_type());
+  check_scalar_type(vec, out.scalar_type());
   Tensor result =
       multiply_rows(sparse_rows(mat), vec.unsqueeze(1), "addmv").squeeze(1);
   if (!alpha.equal(1.0)) {
@@ -197,7 +191,7 @@ Tensor& add_out(const Tensor& self,
               at::sparse_csr::isCompressedRow(self.layout()) ? "row" : "column",
               " compressed tensor layout but got ",
               other.layout());
-  check_type(other, self.scalar_type());
+  check_scalar_type(other, self.scalar_type());
   if (at::sparse_csr::only_sparse_compressed_add_trivial_cases(
           self, other, alpha, out)) {
     return out;

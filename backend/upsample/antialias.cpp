@@ -119,7 +119,7 @@ void resample(const Tensor& source,
   Tensor values =
       at::matmul(vertical, at::matmul(source.to(options), horizontal.t()));
   if (is_byte) {
-    values = values.round_().clamp_(0, 255);
+    values = values.add_(0.5).floor_().clamp_(0, 255);  // halves go up
   }
   result.copy_(values);
 }

@@ -138,7 +138,10 @@ def run(
                     machine.do(call)
             machine.back_to_first_stream()
             step = len(program.steps)
-            return Result(_collect(program, machine))
+            tensors = _collect(program, machine)
+            if device.type == "opencl":  # a kernel's error is raised by a wait
+                torch.opencl.synchronize(device)
+            return Result(tensors)
         except Exception as error:
             return Result(error=error, step=step)
 

@@ -247,3 +247,11 @@ def test_errors_are_torchs(device, operation):
         operation(z, z)
     with pytest.raises(expected.type):
         operation(z.to(device), z.to(device))
+
+
+def test_zero_to_the_power_of_zero(device):
+    """NaN of two tensors, as on the CPU and on CUDA; 1 with a number."""
+    zero = torch.zeros(3, dtype=torch.complex64, device=device)
+    assert torch.pow(zero, zero).isnan().all()
+    assert torch.equal((zero**0).cpu(), torch.ones(3, dtype=torch.complex64))
+    assert torch.equal(torch.pow(zero, zero + 2).cpu(), zero.cpu())

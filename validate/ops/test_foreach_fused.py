@@ -201,3 +201,13 @@ def test_threads(device):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_fused_steps_of_one_element_whatever_its_stride(device):
+    results = []
+    for place in ("cpu", device):
+        param = torch.full((6,), 2.0, device=place)[::3][:1].requires_grad_()
+        param.grad = torch.ones(1, device=place)
+        torch.optim.AdamW([param], fused=True).step()
+        results.append(param.detach().cpu())
+    torch.testing.assert_close(*results)

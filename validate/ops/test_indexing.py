@@ -288,3 +288,16 @@ def test_results_larger_than_caches(device, dtype, odd):
     places = torch.tensor([2, 0, 1, 0, 2])
     result = table.to(device)[places.to(device)]
     assert torch.equal(result.cpu(), table[places])
+
+
+@pytest.mark.parametrize("dim", range(3))
+@pytest.mark.parametrize("size", [(1, 2, 1), (2, 1, 1), (1, 2, 2), (2, 1, 2)])
+def test_gradients_of_indexed_dimensions_of_one_element(device, size, dim):
+    """Moved to the front, they leave the tensor contiguous with other strides."""
+    index = [slice(None)] * 3
+    index[dim] = torch.tensor([0, 0])
+
+    def taken(x):
+        return x[tuple(i if isinstance(i, slice) else i.to(x.device) for i in index)]
+
+    check(taken, [torch.randn(size)], device)

@@ -207,6 +207,13 @@ def test_batch_norm_mixed_layouts(device, mixed):
     check(function, [x, grad, *params], device, backward=False)
 
 
+def test_batch_norm_format_of_single_rows(device):
+    x = torch.randn(1, 7, 5, 1).as_strided((1, 7, 1, 5), (35, 1, 1, 7))
+    # Not its gradient, which the CPU gets wrong for these strides.
+    check(lambda x: F.batch_norm(x, None, None, training=True), [x], device,
+          backward=False, strides=True)  # fmt: skip
+
+
 def test_batch_norm_strided_running_statistics(device):
     x = torch.randn(4, 5, 6, 6)
     host = [strided(torch.rand(5)) for _ in range(2)]

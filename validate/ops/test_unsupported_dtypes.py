@@ -82,3 +82,26 @@ def test_native_dropout_backward_of_integers(device):
         grad.to(device), mask.to(device), 1.5
     )
     torch.testing.assert_close(result.cpu(), expected)
+
+
+_MIXED = {
+    "addbmm": lambda x: torch.addbmm(x.double(), x[None], x[None]),
+    "addbmm of integers": lambda x: torch.addbmm(x.char(), x.int()[None], x[None]),
+    "addbmm out": lambda x: torch.addbmm(x, x[None], x[None], out=x.double()),
+    "batch norm's statistics": lambda x: torch.native_batch_norm(
+        x, None, None, None, None, True, 0.1, 1e-5,
+        out=(x.clone(), x[0].char(), x[0].char()),
+    ),
+    "xor of half types": lambda x: x.bfloat16() ^ x.char(),
+    "lcm of half types": lambda x: torch.lcm(x.half(), x.char()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _MIXED)
+def test_dtypes_that_do_not_go_together(device, name):
+    with pytest.raises(Exception) as expected:
+        _MIXED[name](torch.ones(2, 2))
+    with pytest.raises(expected.type) as raised:
+        _MIXED[name](torch.ones(2, 2, device=device))
+    words = str(expected.value).split("\n")[0].replace("_cpu", "")
+    assert str(raised.value).split("\n")[0] == words

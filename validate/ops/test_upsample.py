@@ -105,3 +105,11 @@ def test_empty_batch(device):
     y = interpolate(x, (11, 7), mode="bilinear")
     y.sum().backward()
     assert y.shape == (0, 3, 11, 7) and x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+def test_halves_of_bytes_go_up(device, antialias):
+    x = torch.tensor([[[[1, 2], [4, 5]]]], dtype=torch.uint8)
+    given = {"size": (2, 1), "mode": "bilinear", "antialias": antialias}
+    result = interpolate(x.to(device), **given).cpu().flatten()
+    assert result.tolist() == [2, 5]  # of 1.5 and 4.5
