@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include "integers.h"
 
@@ -16,14 +15,11 @@ struct GroupRows {
   // `across`: neighbouring rows whose elements lie side by side; 1 where rows
   // are contiguous.
   GroupRows(int64_t size, int64_t across) {
-    const auto power_from = [](int64_t value) {
-      return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
-    };
     const int64_t wanted = ceil_div(size, kItems);
     const int64_t rows =
-        power_from(std::clamp<int64_t>(across, 1, kMostAcross));
+        power_of_two_from(std::clamp<int64_t>(across, 1, kMostAcross));
     work_group = wanted * rows > 128 ? 256 : 128;
-    span = power_from(std::clamp<int64_t>(wanted, 1, work_group / rows));
+    span = power_of_two_from(std::clamp<int64_t>(wanted, 1, work_group / rows));
     keeps = size <= span * kItems;
   }
 

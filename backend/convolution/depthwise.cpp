@@ -1,10 +1,10 @@
 #include "depthwise.h"
 #include "kernel_sources.h"
 
+#include "../common/integers.h"
 #include "../common/non_temporal.h"
 #include "../epilogue/epilogue.h"
 
-#include <bit>
 #include <optional>
 
 namespace torch_opencl::ops {
@@ -37,10 +37,13 @@ void launch_sum(const Sum& s,
                 const NDRange& work,
                 int64_t last,
                 const Own&... own) {
-  const EpilogueTarget target{
-      "convolution", s.out, {s.source, s.weight, s.bias}, true};
+  std::optional<EpilogueTarget> target;
+  if (!aten::device_of(s.out).is_cpu()) {
+    target.emplace(EpilogueTarget{
+        "convolution", s.out, {s.source, s.weight, s.bias}, true});
+  }
   launch_with_epilogue(
-      aten::device_of(s.out).is_cpu() ? nullptr : &target,
+      target ? &*target : nullptr,
       s.out,
       source,
       kernel,
@@ -246,18 +249,13 @@ constexpr int64_t kTileBytes = 16384;  // of local memory
 
 // None where a small tile reaches too far.
 std::optional<Tile> tile_of(const ConvolutionProblem& p, const Sum& s) {
-  const auto power_from = [](int64_t value, int64_t least, int64_t most) {
-    const auto power =
-        std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(value, 1)));
-    return std::clamp(static_cast<int64_t>(power), least, most);
-  };
   const bool is_across = is_channels_last(s.source, s.out);
   // Neighbours read whole sectors: of a row, or of 16 channels.
   Tile tile{};
-  tile.columns = power_from(s.out.size(4), 1, is_across ? 8 : 64);
-  tile.row_blocks = power_from(ceil_div(s.out.size(3), 4),
-                               1,
-                               (is_across ? 16 : kTileGroup) / tile.columns);
+  tile.columns =
+      std::min<int64_t>(power_of_two_from(s.out.size(4)), is_across ? 8 : 64);
+  tile.row_blocks = std::min(power_of_two_from(ceil_div(s.out.size(3), 4)),
+                             (is_across ? 16 : kTileGroup) / tile.columns);
   const auto from = [&](int d, int64_t outputs) {
     return ((outputs - 1) * s.down[d] +
             (p.kernel[1 + d] - 1) * p.dilation[1 + d] + s.up[d] - 1) /

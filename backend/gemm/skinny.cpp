@@ -2,8 +2,9 @@
 
 #include "kernel_sources.h"
 
+#include "../common/integers.h"
+
 #include <algorithm>
-#include <bit>
 
 namespace torch_opencl::ops {
 
@@ -31,8 +32,7 @@ SkinnyTile tile_of(const Product& product,
   if (left.row.stride == 1 && left.depth.stride != 1 &&
       product.rows >= kSkinny) {
     // The totals of 256 rows and 16 columns fit a first-level cache.
-    const auto width = static_cast<int64_t>(
-        std::bit_ceil(static_cast<uint64_t>(product.columns)));
+    const int64_t width = power_of_two_from(product.columns);
     return {"ROWS_BY_VECTORS", 256, width, width};
   }
   if (left.depth.stride == 1 && product.columns <= kDotColumns &&

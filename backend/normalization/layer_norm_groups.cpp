@@ -9,7 +9,6 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 namespace torch_opencl::ops {
@@ -186,13 +185,10 @@ void group_norm_gradients_by_groups(const NormRows& rows,
   const auto options = input.options().dtype(compute_type(input.scalar_type()));
   const Tensor sums = at::empty({images, rows.groups * channels}, options);
   const Tensor products = at::empty_like(sums);
-  const auto power_from = [](int64_t value) {
-    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
-  };
   // All channels at once, but not more items a channel than pixels.
-  const int64_t span =
-      std::min(std::max<int64_t>(kRowGroup / power_from(channels), kLeastSpan),
-               std::min(power_from(rows.pixels), kRowGroup));
+  const int64_t span = std::min(
+      std::max<int64_t>(kRowGroup / power_of_two_from(channels), kLeastSpan),
+      std::min(power_of_two_from(rows.pixels), kRowGroup));
   launch(input,
          sources::layer_norm_groups,
          "group_norm_by_groups_backward",

@@ -50,7 +50,7 @@ class PointwiseStep : public EpilogueStep {
         numbers_(std::move(numbers)) {}
 
   void run_alone(const Tensor& value) const override {
-    // The value as it lies when the op was called, whatever its shape was.
+    // The value with the layout it had when the op was called.
     Tensor input = value;
     if (input.sizes() != out.sizes() || input.strides() != out.strides()) {
       input = alias_of(value);

@@ -21,17 +21,14 @@ constexpr int64_t kLeastTiles = 4;    // of a chunk
 constexpr int64_t kGroups = 1024;     // that keep any GPU busy
 constexpr int64_t kStateLongs = 3;    // state_t at most
 
-int64_t power_from(int64_t value) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
-}
-
 // How lines are laid out over groups.
 struct Plan {
   Plan(const Lines& lines, int64_t items) {
     const int64_t across = lines.inner == 1 ? 1 : lines.inner;
-    const int64_t most = kGroup / std::min(power_from(across), kMostAcross);
-    const int64_t wanted =
-        power_from(ceil_div(std::min(lines.length, kGroup * items), items));
+    const int64_t most =
+        kGroup / std::min(power_of_two_from(across), kMostAcross);
+    const int64_t wanted = power_of_two_from(
+        ceil_div(std::min(lines.length, kGroup * items), items));
     span = std::min(wanted, most);
     const int64_t rows = kGroup / span;
     groups = lines.inner == 1

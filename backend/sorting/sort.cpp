@@ -15,7 +15,6 @@
 #include <ATen/ops/sort_ops.h>
 
 #include <algorithm>
-#include <bit>
 
 namespace torch_opencl::ops {
 namespace {
@@ -56,8 +55,8 @@ Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
   Tensor keys;
   Tensor order;
   const auto sort_blocks = [&](bool from_keys) {
-    const int64_t span = std::min<int64_t>(
-        kGroup, std::bit_ceil(static_cast<uint64_t>(ceil_div(columns, items))));
+    const int64_t span =
+        std::min<int64_t>(kGroup, power_of_two_from(ceil_div(columns, items)));
     const int64_t width = span * items;
     const int64_t blocks = ceil_div(columns, width);
     const int64_t of_block = selects ? std::min(kept, width) : width;

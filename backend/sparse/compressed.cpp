@@ -73,16 +73,7 @@ Tensor& addmm_out(const Tensor& self,
                   Tensor& out) {
   check_matrix(mat1, "mat1");
   check_matrix(mat2, "mat2");
-  TORCH_CHECK(mat1.size(1) == mat2.size(0),
-              "mat1 and mat2 shapes cannot be multiplied (",
-              mat1.size(0),
-              "x",
-              mat1.size(1),
-              " and ",
-              mat2.size(0),
-              "x",
-              mat2.size(1),
-              ")");
+  check_product_shapes(mat1, mat2);
   check_scalar_type(mat1, out.scalar_type());
   check_scalar_type(mat2, out.scalar_type());
   const bool is_product_sparse = is_any_sparse(mat1) && is_any_sparse(mat2);

@@ -82,15 +82,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
-  const auto share_one = share<c10::DispatchKey::SparseCsrCPU>;
-  for (const std::string name : kUnary) {
-    share_one(m, name);
-    share_one(m, name + "_");
-    share_one(m, name + ".out");
-  }
-  for (const char* name : kOthers) {
-    share_one(m, name);
-  }
+  share_all<c10::DispatchKey::SparseCsrCPU>(m, kUnary, kOthers);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("is_pinned", is_pinned);
 }

@@ -31,4 +31,17 @@ void share(torch::Library& m, const std::string& name) {
          torch::CppFunction::makeFromBoxedFunction<&run_shared<kKey>>());
 }
 
+// Of `unary` with their in-place and out= forms, and of `others`.
+template <c10::DispatchKey kKey, class Unary, class Others>
+void share_all(torch::Library& m, const Unary& unary, const Others& others) {
+  for (const std::string name : unary) {
+    share<kKey>(m, name);
+    share<kKey>(m, name + "_");
+    share<kKey>(m, name + ".out");
+  }
+  for (const char* name : others) {
+    share<kKey>(m, name);
+  }
+}
+
 }  // namespace torch_opencl::ops

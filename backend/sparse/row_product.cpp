@@ -17,8 +17,6 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
-#include <bit>
-
 namespace torch_opencl::ops {
 namespace {
 
@@ -44,10 +42,6 @@ struct SampleProblem {
   int64_t rows = 0;
   int64_t columns = 0;
 };
-
-int64_t power_from(int64_t value) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
-}
 
 int lanes_of(const Tensor& tensor) {
   return aten::device_of(tensor).is_cpu() && tensor.is_floating_point() ? 16
@@ -152,10 +146,10 @@ Tensor multiply_rows(const SparseRows& sparse,
   }
   const bool is_group = !aten::device_of(dense).is_cpu();
   const int lanes = lanes_of(dense);
-  const int64_t span = std::min<int64_t>(power_from(problem.columns), 32);
-  const int64_t parts =
-      std::min(power_from(std::max<int64_t>(problem.nnz / problem.rows / 8, 1)),
-               kWorkGroup / span);
+  const int64_t span =
+      std::min<int64_t>(power_of_two_from(problem.columns), 32);
+  const int64_t parts = std::min(
+      power_of_two_from(problem.nnz / problem.rows / 8), kWorkGroup / span);
   const int64_t group_rows = kWorkGroup / (span * parts);
   launch(out,
          sources::row_product,
@@ -183,6 +177,30 @@ Tensor multiply_rows(const SparseRows& sparse,
   return out;
 }
 
+void check_product_shapes(const Tensor& mat1,
+                          const Tensor& mat2,
+                          const char* prefix) {
+  TORCH_CHECK(mat1.size(1) == mat2.size(0),
+              prefix,
+              "mat1 and mat2 shapes cannot be multiplied (",
+              mat1.size(0),
+              "x",
+              mat1.size(1),
+              " and ",
+              mat2.size(0),
+              "x",
+              mat2.size(1),
+              ")");
+}
+
+Runs expand_runs(const Tensor& firsts, const Tensor& counts) {
+  const Tensor run = at::repeat_interleave(counts);
+  const Tensor before = counts.cumsum(0).sub(counts);
+  return {at::arange(run.size(0), run.options())
+              .add(firsts.sub(before).index_select(0, run)),
+          run};
+}
+
 Tensor multiply_sparse(const Tensor& left, const Tensor& right) {
   const SparseRows a = sparse_rows(left);
   const SparseRows b = sparse_rows(right);
@@ -190,11 +208,7 @@ Tensor multiply_sparse(const Tensor& left, const Tensor& right) {
   const Tensor firsts = b.crow.index_select(0, a.col);
   const Tensor counts =
       b.crow.index_select(0, a.col.add(1)).sub(firsts).to(at::kLong);
-  const Tensor entries = at::repeat_interleave(counts);
-  const Tensor place =
-      at::arange(entries.size(0), entries.options())
-          .sub(counts.cumsum(0).sub(counts).index_select(0, entries))
-          .add(firsts.index_select(0, entries));
+  const auto [place, entries] = expand_runs(firsts, counts);
   const Tensor rows = at::_convert_indices_from_csr_to_coo(a.crow, a.col)[0];
   const Tensor indices =
       at::stack({rows.index_select(0, entries).to(at::kLong),
@@ -252,16 +266,7 @@ void check_sampled(const Tensor& self,
               "sampled_addmm: Expected mat2 to be a matrix, got ",
               mat2.dim(),
               "-D tensor");
-  TORCH_CHECK(mat1.size(1) == mat2.size(0),
-              "sampled_addmm: mat1 and mat2 shapes cannot be multiplied (",
-              mat1.size(0),
-              "x",
-              mat1.size(1),
-              " and ",
-              mat2.size(0),
-              "x",
-              mat2.size(1),
-              ")");
+  check_product_shapes(mat1, mat2, "sampled_addmm: ");
   TORCH_CHECK(self.size(0) == mat1.size(0),
               "sampled_addmm: self.shape[-2] must match mat1.shape[-2]");
   TORCH_CHECK(self.size(1) == mat2.size(1),
@@ -290,9 +295,7 @@ Tensor sampled_product(const Tensor& self,
   const bool is_cpu = aten::device_of(out).is_cpu();
   const int64_t work_group = is_cpu ? 16 : kWorkGroup;
   const int64_t span =
-      is_cpu ? 1
-             : std::min<int64_t>(
-                   power_from(std::max<int64_t>(problem.inner, 1)), 16);
+      is_cpu ? 1 : std::min<int64_t>(power_of_two_from(problem.inner), 16);
   launch(out,
          sources::row_product,
          "sampled_entries",

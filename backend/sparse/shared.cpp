@@ -121,15 +121,7 @@ constexpr const char* kFromDense[] = {"_to_sparse",
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  const auto share_one = share<c10::DispatchKey::SparseCPU>;
-  for (const std::string name : kUnary) {
-    share_one(m, name);
-    share_one(m, name + "_");
-    share_one(m, name + ".out");
-  }
-  for (const char* name : kOthers) {
-    share_one(m, name);
-  }
+  share_all<c10::DispatchKey::SparseCPU>(m, kUnary, kOthers);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -3,10 +3,8 @@
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
@@ -80,16 +78,7 @@ Tensor sparse_sparse_matmul(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.dim() == 2 && other.dim() == 2);
   TORCH_CHECK(self.dense_dim() == 0 && other.dense_dim() == 0,
               "sparse_sparse_matmul_cpu: scalar values expected");
-  TORCH_CHECK(self.size(1) == other.size(0),
-              "mat1 and mat2 shapes cannot be multiplied (",
-              self.size(0),
-              "x",
-              self.size(1),
-              " and ",
-              other.size(0),
-              "x",
-              other.size(1),
-              ")");
+  check_product_shapes(self, other);
   TORCH_CHECK(self.scalar_type() == other.scalar_type(),
               "mat1 dtype ",
               self.scalar_type(),
@@ -166,10 +155,7 @@ Tensor index_select(const Tensor& self, int64_t dim_, const Tensor& index) {
   const Tensor counts =
       at::searchsorted(sorted, wrapped, /*out_int32=*/false, /*right=*/true)
           .sub(first);
-  const Tensor chosen = at::repeat_interleave(counts);
-  const Tensor places =
-      at::arange(chosen.numel(), chosen.options())
-          .add(first.sub(counts.cumsum(0).sub(counts)).index_select(0, chosen));
+  const auto [places, chosen] = expand_runs(first, counts);
   const Tensor entries = order.index_select(0, places);
   Tensor selected = indices.index_select(1, entries);
   selected[dim].copy_(chosen);
