@@ -4,7 +4,8 @@ The programs of a slice compile for gfx1030, sm_86 and dg2 without spills. No
 kernel has private memory but those that baseline.json lists with a reason, with
 no more bytes than there: the list may only shrink, and an entry that is no
 longer needed fails, too, until it is removed (`gpu.lab --update-baseline` does
-so). A compiler that is missing is a fault.
+so). Training steps have no more launches than LAUNCHES says. A compiler that is
+missing is a fault.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from . import tools
+from . import floors, tools
 from .compile import Compiled, Program
 
 TARGETS = ("gfx1030", "sm_86", "dg2")
 BASELINE = tools.HERE / "baseline.json"
 # Of their training; among them they use what all eight networks use.
 NETWORKS = ("resnet50", "mobilenet_v2", "bert", "unet", "lstm")
+# Of a training step: the floors, and where one is missed, what there is.
+LAUNCHES = {**floors.LAUNCHES, "resnet50": 527, "mobilenet_v2": 495, "bert": 115}
 # Of the programs that are alike in these one is compiled: the others differ in
 # how operands lie.
 TILE = ("TILE_ROWS", "TILE_COLUMNS", "ITEM_ROWS", "ITEM_COLUMNS", "HAS_TOTALS")
@@ -122,6 +125,16 @@ def faults(
     return found
 
 
+def launch_faults(launches: Mapping[str, int]) -> list[str]:
+    """Training steps with more launches than LAUNCHES allows, a line each."""
+    return [
+        f"a training step of {network} has {found} launches, {LAUNCHES[network]} "
+        "are allowed"
+        for network, found in launches.items()
+        if found > LAUNCHES[network]
+    ]
+
+
 def main(update: bool) -> int:
     from . import lab
     from .compile import Compilers
@@ -139,6 +152,7 @@ def main(update: bool) -> int:
         baseline = updated(baseline, private_memory(compiled, names))
         BASELINE.write_text(json.dumps(baseline, indent=1, sort_keys=True) + "\n")
     wrong = faults(compiled, names, bytes_of(baseline))
+    wrong += launch_faults({t["network"]: len(t["launches"]) for t in traces})
     for line in wrong:
         print(line)
     kernels = sum(len(program.kernels) for program in compiled)

@@ -87,7 +87,7 @@ def main() -> int:
     options = parse()
     started = time.perf_counter()
     if not options.no_install:
-        tools.install()
+        tools.install(compilers_only=options.gate)
     if options.gate or options.update_baseline:
         from . import gate
 

@@ -15,13 +15,9 @@ LIBCLC = Path("/usr/lib/clc")
 # Debian's packages; NAME stands for the newest version there is.
 VERSIONED = ("clang", "libclc", "llvm")
 NEWEST, OLDEST = 22, 16
-PLAIN = (
-    "oclgrind",
-    "liboclgrind-dev",
-    "opencl-c-headers",
-    "intel-opencl-icd",
-    "libclblast-dev",
-)  # mesa-opencl-icd wants libclc-15, which conflicts with newer ones
+COMPILERS = ("opencl-c-headers", "intel-opencl-icd")
+PLAIN = (*COMPILERS, "oclgrind", "liboclgrind-dev", "libclblast-dev")
+# mesa-opencl-icd wants libclc-15, which conflicts with newer ones
 
 
 class Missing(RuntimeError):
@@ -142,12 +138,12 @@ def _candidate(package: str) -> bool:
     return "Candidate:" in policy and "Candidate: (none)" not in policy
 
 
-def install() -> None:
+def install(compilers_only: bool = False) -> None:
     """Debian's packages and those of PyPI, where they are not there yet.
 
     The newest clang that has its libclc is taken; which one is printed.
     """
-    wanted = list(PLAIN)
+    wanted = list(COMPILERS if compilers_only else PLAIN)
     version = next(
         (v for v in range(NEWEST, OLDEST - 1, -1) if _candidate(f"libclc-{v}")), None
     )

@@ -415,6 +415,13 @@ def test_gate_s_baseline_keeps_reasons() -> None:
     assert gate.bytes_of(made) == {"dg2": {"a:a": 32, "c:c": 4}}
 
 
+def test_gate_counts_launches() -> None:
+    most = gate.LAUNCHES["unet"]
+    assert gate.launch_faults({"unet": most}) == []
+    (more,) = gate.launch_faults({"unet": most + 1, "lstm": 1})
+    assert f"unet has {most + 1} launches" in more
+
+
 def test_gate_compiles_one_product_of_a_tile() -> None:
     def product(rows: int, loads: str) -> Program:
         options = f"-DTILE_ROWS={rows} -DLEFT_LOADS={loads}"
