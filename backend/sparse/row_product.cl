@@ -60,6 +60,18 @@ inline void check_total(global report_t *record, int op,
 // Sums of that many entries are added to a total: it bounds the rounding error.
 #define BLOCK 256
 
+// The sum of `parts` parts, which are `distance` items apart, for the item of the first.
+inline compute_t add_parts(local compute_t *shared, compute_t sum, int item, int part,
+                           int parts, int distance) {
+  shared[item] = sum;
+  for (int left = parts / 2; left > 0; left /= 2) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (part < left) shared[item] += shared[item + left * distance];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return shared[item];
+}
+
 #if !IS_GROUP
 kernel __attribute__((reqd_work_group_size(1, 16, 1)))
 void sparse_rows(TENSOR(storage_t, out), CONST_TENSOR(sparse_index_t, crow),
@@ -107,27 +119,23 @@ void sparse_rows(TENSOR(storage_t, out), CONST_TENSOR(sparse_index_t, crow),
 #if IS_GROUP
 #define GROUP kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
 
-// Of every `parts`-th entry.
-#define SUM_PART(sum, begin, end, parts)                                        \
-  for (long block = (begin); block < (end); block += BLOCK * (long)(parts)) {   \
-    compute_t part = 0;                                                         \
-    const long block_end = min(block + BLOCK * (long)(parts), (long)(end));     \
-    for (long e = block; e < block_end; e += (parts)) {                         \
-      const long k = POINTER(col)[e];                                           \
-      if (checked_index(record, op, k, 0, p.inner, 1))                          \
-        part += LOAD(POINTER(values), e) *                                      \
-                LOAD(POINTER(dense), k * p.row_stride + column * p.column_stride); \
-    }                                                                           \
-    sum += part;                                                                \
+// A sum over every `step`-th entry, of a column that begins at `dense`.
+inline compute_t sum_part(const global sparse_index_t *col, const global storage_t *values,
+                          const global storage_t *dense, long row_stride, long inner,
+                          long begin, long end, int step, global report_t *record, int op) {
+  compute_t sum = 0;
+  for (long block = begin; block < end; block += BLOCK * (long)step) {
+    compute_t part = 0;
+    const long block_end = min(block + BLOCK * (long)step, end);
+    for (long e = block; e < block_end; e += step) {
+      const long k = col[e];
+      if (checked_index(record, op, k, 0, inner, 1))
+        part += LOAD(values, e) * LOAD(dense, k * row_stride);
+    }
+    sum += part;
   }
-
-#define ADD_PARTS(sum, part, parts)                               \
-  shared[item] = sum;                                             \
-  for (int half_parts = (parts) / 2; half_parts > 0; half_parts /= 2) { \
-    barrier(CLK_LOCAL_MEM_FENCE);                                 \
-    if (part < half_parts) shared[item] += shared[item + half_parts * SPAN]; \
-  }                                                               \
-  barrier(CLK_LOCAL_MEM_FENCE);
+  return sum;
+}
 
 // The first of the group's rows, from `r` on, that has more than LONG entries.
 inline int next_long(const global sparse_index_t *starts, int r, int rows, long nnz) {
@@ -156,13 +164,15 @@ GROUP void sparse_rows_group(TENSOR(storage_t, out), CONST_TENSOR(sparse_index_t
     check_total(record, op, POINTER(crow), &p);
   const long begin = has_row ? ROW_BEGIN(row) : 0;
   const long end = has_row ? ROW_BEGIN(row + 1) : 0;
+  const global storage_t *at = POINTER(dense) + column * p.column_stride;
   compute_t sum = 0;
   if (end - begin <= LONG) {
-    SUM_PART(sum, begin + part, end, PARTS)
+    sum = sum_part(POINTER(col), POINTER(values), at, p.row_stride, p.inner, begin + part,
+                   end, PARTS, record, op);
   }
-  ADD_PARTS(sum, part, PARTS)
+  sum = add_parts(shared, sum, item, part, PARTS, SPAN);
   if (has_row && part == 0 && end - begin <= LONG)
-    STORE(POINTER(out), row * p.columns + column, shared[item]);
+    STORE(POINTER(out), row * p.columns + column, sum);
   // The same number of times in all items: they look at the same rows.
   const int rows = (int)min((long)kRows, p.rows - first_row);
   const global sparse_index_t *starts = POINTER(crow) + first_row;
@@ -172,11 +182,11 @@ GROUP void sparse_rows_group(TENSOR(storage_t, out), CONST_TENSOR(sparse_index_t
     barrier(CLK_LOCAL_MEM_FENCE);
     const long from = ROW_BEGIN(first_row + r);
     const long to = has_column ? ROW_BEGIN(first_row + r + 1) : from;
-    compute_t whole = 0;
-    SUM_PART(whole, from + place, to, WG_SIZE / SPAN)
-    ADD_PARTS(whole, place, WG_SIZE / SPAN)
+    compute_t whole = sum_part(POINTER(col), POINTER(values), at, p.row_stride, p.inner,
+                               from + place, to, WG_SIZE / SPAN, record, op);
+    whole = add_parts(shared, whole, item, place, WG_SIZE / SPAN, SPAN);
     if (has_column && place == 0)
-      STORE(POINTER(out), (first_row + r) * p.columns + column, shared[item]);
+      STORE(POINTER(out), (first_row + r) * p.columns + column, whole);
   }
 }
 #endif
@@ -223,13 +233,7 @@ void sampled_entries(TENSOR(storage_t, out), CONST_TENSOR(sparse_index_t, row),
   }
 #if SPAN > 1
   local compute_t shared[WG_SIZE];
-  shared[item] = total;
-  for (int step = SPAN / 2; step > 0; step /= 2) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (along < step) shared[item] += shared[item + step];
-  }
-  barrier(CLK_LOCAL_MEM_FENCE);
-  total = shared[item];
+  total = add_parts(shared, total, item, along, SPAN, 1);
 #endif
   if (entry < p.entries && along == 0) STORE(POINTER(out), entry, total);
 }
