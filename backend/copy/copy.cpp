@@ -3,6 +3,7 @@
 #include "../../cpp/device/host_allocator.h"
 #include "../../cpp/device/stream.h"
 #include "../../cpp/runtime/caching_allocator.h"
+#include "../float8/float8.h"
 #include "../pointwise/pointwise.h"
 #include "../rearrange/transpose.h"
 #include "cast.h"
@@ -89,6 +90,20 @@ void copy_complex_half(const Tensor& destination, const Tensor& source) {
   }
 }
 
+void copy_with_float8(const Tensor& destination, const Tensor& source) {
+  if (destination.scalar_type() == source.scalar_type()) {
+    copy_on_device(as_bytes(destination), as_bytes(source));
+  } else if (source.is_complex()) {
+    copy_on_device(destination, at::real(source));
+  } else if (destination.is_complex()) {
+    copy_on_device(at::real(destination), source);
+    at::imag(destination).zero_();
+  } else {
+    at::assert_no_overlap(destination, source);
+    copy_float8(destination, source);
+  }
+}
+
 void copy_on_device(const Tensor& destination, const Tensor& source) {
   if (is_plain(destination, source) && !prefers_kernel(destination)) {
     at::assert_no_partial_overlap(destination, source);
@@ -120,6 +135,10 @@ void copy_on_device(const Tensor& destination, const Tensor& source) {
   const bool is_complex = destination.is_complex() || source.is_complex();
   if (is_complex && (has_half_parts(destination) || has_half_parts(source))) {
     copy_complex_half(destination, source);
+    return;
+  }
+  if (is_float8(destination) || is_float8(source)) {
+    copy_with_float8(destination, source);
     return;
   }
   if (destination.scalar_type() == at::kComplexFloat &&

@@ -2,11 +2,14 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/runtime/caching_allocator.h"
 #include "../common/half_numbers.h"
+#include "../float8/float8.h"
 #include "../pointwise/pointwise.h"
 
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/full.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 namespace torch_opencl::ops {
 namespace {
@@ -26,6 +29,15 @@ Tensor& fill_scalar(Tensor& self, const at::Scalar& value) {
   }
   if (self.is_complex()) {
     return self.copy_(at::full({}, value, self.options().device(at::kCPU)));
+  }
+  if (is_float8(self)) {
+    // Two numbers: torch's CPU checks the range of more elements than one.
+    const int64_t count = std::min<int64_t>(self.numel(), 2);
+    const Tensor bits =
+        as_bytes(at::full({count}, value, self.options().device(at::kCPU)));
+    Tensor bytes = as_bytes(self);
+    fill_scalar(bytes, bits[0].item());
+    return self;
   }
   auto iter = at::TensorIteratorConfig()
                   .set_check_mem_overlap(false)
@@ -54,8 +66,11 @@ Tensor& fill_tensor(Tensor& self, const Tensor& value) {
                                          : fill_scalar(self, value.item());
 }
 
+// Zero bytes, which are 2^-127 in the one format that has no zero.
 Tensor& zero(Tensor& self) {
-  return fill_scalar(self, 0);
+  Tensor bytes = as_bytes(self);
+  fill_scalar(bytes, 0);
+  return self;
 }
 
 }  // namespace

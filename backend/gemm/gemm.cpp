@@ -2,11 +2,13 @@
 #include "../../cpp/aten/solver.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../float8/float8.h"
 #include "../linear_algebra/complex_product.h"
 #include "kernel_sources.h"
 #include "product_gpu.h"
 #include "skinny.h"
 
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/addmv_meta.h>
@@ -16,6 +18,7 @@
 #include <ATen/ops/bmm_meta.h>
 #include <ATen/ops/bmm_ops.h>
 #include <ATen/ops/dot_ops.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/mm_meta.h>
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/mul.h>
@@ -302,6 +305,16 @@ void gemm_2d(const Tensor& left,
        out.unsqueeze(0));
 }
 
+// In float32, as the CPU's products of float8 matrices.
+Tensor float8_factor(const Tensor& matrix) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      matrix.scalar_type() != at::ScalarType::Float8_e8m0fnu,
+      "\"addmm_impl_cpu_\" not implemented for '",
+      matrix.scalar_type(),
+      "'");
+  return float8_values(matrix);
+}
+
 struct mm_out : at::meta::structured_mm {
   void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) {
     TORCH_CHECK(self.dtype() == mat2.dtype(),
@@ -309,6 +322,10 @@ struct mm_out : at::meta::structured_mm {
                 self.dtype(),
                 " != ",
                 mat2.dtype());
+    if (is_float8(self)) {
+      out.copy_(at::mm(float8_factor(self), float8_factor(mat2)));
+      return;
+    }
     gemm_2d(self, mat2, out, 0, 1, out);
   }
 };
@@ -326,6 +343,14 @@ struct addmm_out : at::meta::structured_addmm {
                 (mat1.dtype() == mat2.dtype() ? self : mat1).scalar_type(),
                 " and ",
                 mat2.scalar_type());
+    if (is_float8(self)) {
+      out.copy_(at::addmm(float8_factor(self),
+                          float8_factor(mat1),
+                          float8_factor(mat2),
+                          beta,
+                          alpha));
+      return;
+    }
     gemm_2d(mat1, mat2, self.expand(out.sizes()), beta, alpha, out);
   }
 };

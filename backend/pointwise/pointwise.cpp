@@ -5,6 +5,7 @@
 #include "../common/integers.h"
 #include "../common/kernel_table.h"
 #include "../common/non_temporal.h"
+#include "../float8/float8.h"
 #include "../rearrange/transpose.h"
 #include "joined.h"
 
@@ -372,7 +373,14 @@ uint8_t rounded_operands(const at::TensorIteratorBase& iter,
 void pointwise(at::TensorIteratorBase& iter,
                const PointwiseOp& op,
                c10::ArrayRef<at::Scalar> scalars) {
-  if (iter.numel() == 0 || joins_pending(iter, op, scalars)) {
+  if (iter.numel() == 0) {
+    return;
+  }
+  if (has_float8(iter)) {
+    pointwise_float8(iter, op, scalars);
+    return;
+  }
+  if (joins_pending(iter, op, scalars)) {
     return;
   }
   if (!iter.can_use_32bit_indexing()) {
