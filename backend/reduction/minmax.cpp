@@ -5,6 +5,7 @@
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/aminmax_meta.h>
 #include <ATen/ops/aminmax_ops.h>
 #include <ATen/ops/max_meta.h>
@@ -106,12 +107,25 @@ struct aminmax_out : at::meta::structured_aminmax {
   }
 };
 
+// The older form of aminmax.
+std::tuple<Tensor, Tensor> _aminmax(const Tensor& self) {
+  return at::aminmax(self);
+}
+
+std::tuple<Tensor, Tensor> _aminmax_dim(const Tensor& self,
+                                        int64_t dim,
+                                        bool keepdim) {
+  return at::aminmax(self, dim, keepdim);
+}
+
 }  // namespace
 
 using MaxUnary = Tensor (*)(const Tensor&);
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<aminmax_out, at::_ops::aminmax_out>(m);
+  m.impl("_aminmax", TORCH_FN(_aminmax));
+  m.impl("_aminmax.dim", TORCH_FN(_aminmax_dim));
   structured<ExtremeWithIndex<at::meta::structured_max_dim, kMaximum>,
              at::_ops::max_dim_max>(m);
   structured<ExtremeWithIndex<at::meta::structured_min_dim, kMinimum>,
