@@ -91,7 +91,8 @@ void multiply(Grouped product, const Tensor& offsets) {
   }
   const Tensor ends = offsets.contiguous();  // copy: few
   if (!aten::device_of(product.out).is_cpu()) {
-    launch_grouped(product, ends, "grouped_tiles", kTile, kTile, 1, kTile / kItem);
+    launch_grouped(
+        product, ends, "grouped_tiles", kTile, kTile, 1, kTile / kItem);
     return;
   }
   const int64_t groups = product.by_depth ? 1 : ends.size(0);

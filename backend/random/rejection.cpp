@@ -1,7 +1,8 @@
-// _standard_gamma, _sample_dirichlet, poisson and binomial. Bad parameters give
-// NaN: a kernel cannot raise before somebody waits.
+// _standard_gamma, _sample_dirichlet, poisson and binomial. Bad rates are
+// reported, bad shapes and counts give NaN.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/reports.h"
 #include "../../cpp/device/generator.h"
 #include "../common/dtype_check.h"
 #include "kernel_sources.h"
@@ -25,6 +26,7 @@ using MaybeGenerator = std::optional<at::Generator>;
 
 // Blocks of four numbers that the generator sets aside for every element.
 constexpr int64_t kBlocks = 256;
+constexpr const char* kPoisson = "POISSON";
 
 Tensor draw(const Tensor& first,
             const Tensor& second,
@@ -36,21 +38,29 @@ Tensor draw(const Tensor& first,
   }
   const device::PhiloxState state =
       device::reserve_philox(generator, out.device(), 4 * kBlocks);
-  launch(out,
-         sources::random,
-         "random_by_rejection",
-         {{"DTYPE", dtype_of(out)},
-          {"OUT_DTYPE", dtype_of(out)},
-          {"LANES", 1},
-          {"REAL_IS_DOUBLE", out.scalar_type() == at::kDouble},
-          {distribution, 1}},
-         range(out.numel(), 64),
-         arg(out),
-         arg_in(first.contiguous()),   // copy: one index for all
-         arg_in(second.contiguous()),  // copy: one index for all
-         static_cast<uint64_t>(out.numel()),
-         state.seed,
-         state.offset / 4);
+  const auto launch_with = [&](const auto&... reported) {
+    launch(out,
+           sources::random,
+           "random_by_rejection",
+           {{"DTYPE", dtype_of(out)},
+            {"OUT_DTYPE", dtype_of(out)},
+            {"LANES", 1},
+            {"REAL_IS_DOUBLE", out.scalar_type() == at::kDouble},
+            {distribution, 1}},
+           range(out.numel(), 64),
+           arg(out),
+           arg_in(first.contiguous()),   // copy: one index for all
+           arg_in(second.contiguous()),  // copy: one index for all
+           static_cast<uint64_t>(out.numel()),
+           state.seed,
+           state.offset / 4,
+           reported...);
+  };
+  if (distribution == kPoisson) {
+    launch_with(reports(out, "poisson"));
+  } else {
+    launch_with();
+  }
   return out;
 }
 
@@ -64,7 +74,7 @@ Tensor standard_gamma(const Tensor& self, MaybeGenerator generator) {
 
 Tensor poisson(const Tensor& self, MaybeGenerator generator) {
   check_floating("poisson_cpu", self);
-  return draw(self, self, generator, "POISSON");
+  return draw(self, self, generator, kPoisson);
 }
 
 Tensor binomial(const Tensor& count,

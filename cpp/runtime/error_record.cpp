@@ -124,6 +124,7 @@ enum Kind : int32_t {
   kNegativeRepeats = 6,
   kOutputSize = 7,
   kZeroDivision = 8,
+  kRate = 9,
 };
 
 [[noreturn]] void throw_report(const Report& report) {
@@ -138,6 +139,9 @@ enum Kind : int32_t {
   }
   if (report.kind == kZeroDivision) {
     throw Error(op + "ZeroDivisionError");
+  }
+  if (report.kind == kRate) {
+    throw Error("invalid Poisson rate, expected rate to be non-negative");
   }
   if (report.kind == kFirstOffset) {
     throw Error(op +

@@ -66,13 +66,32 @@ def test_dirichlet(device):
 
 
 def test_parameters_at_edges(device):
-    rates = torch.tensor([0.0, -1.0, float("nan")], device=device)
-    assert torch.poisson(rates).cpu().nan_to_num(9.0).tolist() == [0, 9, 9]
-    assert torch._standard_gamma(rates[:1]).item() > 0
+    rates = torch.tensor([0.0], device=device)
+    assert torch.poisson(rates).item() == 0
+    assert torch._standard_gamma(rates).item() > 0
     n = torch.tensor([5.0, 5.0, 0.0, 5.0], device=device)
     p = torch.tensor([0.0, 1.0, 0.5, float("nan")], device=device)
     assert torch.binomial(n, p).cpu().nan_to_num(9.0).tolist() == [0, 5, 0, 9]
     assert torch.poisson(rates[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("rate", [-1.0, float("nan")])
+def test_bad_rates_are_raised_by_the_next_wait(device, rate):
+    with pytest.raises(RuntimeError) as expected:
+        torch.poisson(torch.tensor([1.0, rate]))
+    x = torch.poisson(torch.tensor([1.0, rate], device=device))
+    with pytest.raises(RuntimeError) as raised:
+        x.cpu()
+    assert str(raised.value).split("\n")[0] == str(expected.value).split("\n")[0]
+    assert torch.poisson(torch.tensor([0.0], device=device)).item() == 0
+
+
+def test_infinite_parameters_end(device):
+    infinite = torch.tensor([torch.inf], device=device)
+    assert torch._standard_gamma(infinite).item() == torch.inf
+    assert torch.poisson(infinite).item() != 0
+    half = torch.full_like(infinite, 0.5)
+    assert torch.binomial(infinite, half).item() == torch.inf
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
