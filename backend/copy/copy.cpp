@@ -4,6 +4,7 @@
 #include "../../cpp/device/stream.h"
 #include "../../cpp/runtime/caching_allocator.h"
 #include "../float8/float8.h"
+#include "../pointwise/joined.h"
 #include "../pointwise/pointwise.h"
 #include "../rearrange/transpose.h"
 #include "cast.h"
@@ -107,6 +108,9 @@ void copy_with_float8(const Tensor& destination, const Tensor& source) {
 void copy_on_device(const Tensor& destination, const Tensor& source) {
   if (is_plain(destination, source) && !prefers_kernel(destination)) {
     at::assert_no_partial_overlap(destination, source);
+    if (copy_joins_pending(destination, source)) {
+      return;
+    }
     const runtime::Location from = location_of(source);
     const runtime::Location to = location_of(destination);
     if (from.memory == to.memory && from.byte_offset == to.byte_offset) {

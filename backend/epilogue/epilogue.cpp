@@ -1,6 +1,5 @@
 #include "epilogue.h"
 
-#include "../../cpp/device/stream.h"
 #include "epilogue_text.h"
 
 #include <c10/core/Storage.h>
@@ -16,24 +15,12 @@ using at::Tensor;
 
 namespace {
 
-// Makes a queue the current one of its device.
-class CurrentQueue {
- public:
-  explicit CurrentQueue(const runtime::Queue& queue)
-      : previous_(device::exchange_stream(
-            c10::Stream(c10::Stream::UNSAFE,
-                        c10::Device(c10::kPrivateUse1, queue.device().index()),
-                        queue.stream_id()))) {}
-  ~CurrentQueue() { device::exchange_stream(previous_); }
-  CurrentQueue(const CurrentQueue&) = delete;
-  CurrentQueue& operator=(const CurrentQueue&) = delete;
-
- private:
-  c10::Stream previous_;
-};
+bool has_memory(const Tensor& tensor) {
+  return tensor.defined() && tensor.numel() > 0;
+}
 
 bool is_in(const Tensor& tensor, const void* begin, const void* end) {
-  if (!tensor.defined() || tensor.numel() == 0) {
+  if (!has_memory(tensor)) {
     return false;
   }
   const c10::Storage& storage = tensor.storage();
@@ -45,6 +32,12 @@ bool is_in(const Tensor& tensor, const void* begin, const void* end) {
 bool overlap(const Tensor& tensor, const at::TensorBase& out) {
   const auto* begin = static_cast<const char*>(out.const_data_ptr());
   return is_in(tensor, begin, begin + out.nbytes());
+}
+
+// Both are dense: the same elements, if from the same address on.
+bool is_at(const at::TensorBase& a, const at::TensorBase& b) {
+  return a.numel() == b.numel() && a.scalar_type() == b.scalar_type() &&
+         a.const_data_ptr() == b.const_data_ptr();
 }
 
 bool lies_as(const at::TensorBase& a, const at::TensorBase& b) {
@@ -72,37 +65,53 @@ class EpilogueLaunch : public runtime::PendingLaunch {
         range_(range),
         arguments_(arguments) {
     target_.out = alias_of(target.out);
-    for (Tensor& tensor : target_.uses) {
-      if (tensor.defined()) {
-        tensor = alias_of(tensor);
+    for (auto* tensors : {&target_.uses, &target_.writes}) {
+      for (Tensor& tensor : *tensors) {
+        if (tensor.defined()) {
+          tensor = alias_of(tensor);
+        }
       }
     }
   }
 
-  EpilogueResult result() const { return {value(steps_.size()), target_}; }
+  EpilogueValues values() const { return {target_, steps_}; }
 
-  bool add(std::unique_ptr<EpilogueStep> step) {
-    if (reads_earlier(*step) || !may_write(*step)) {
+  bool add(EpilogueStep step) {
+    arguments_of_steps_ += count_arguments(step);
+    if (steps_.size() == kMaxEpilogueSteps ||
+        arguments_of_steps_ > kMaxStepArguments || !begins_at_four(step.out) ||
+        reads_what_changes(step) || !may_write(step)) {
       return false;
     }
     steps_.push_back(std::move(step));
     return true;
   }
-  bool is_full() const { return steps_.size() == kMaxEpilogueSteps; }
 
   void enqueue(runtime::Queue& queue) const override {
-    const CurrentQueue current(queue);
-    const size_t fused = fused_steps();
-    launch(queue, fused);
-    for (size_t i = fused; i < steps_.size(); ++i) {
-      steps_[i]->run_alone(value(i));
-    }
+    runtime::KernelArguments arguments(arg(values()[steps_.size()]));
+    arguments.append(arguments_);
+    const KernelSource& source =
+        steps_.empty() ? source_ : source_with_epilogue(add_steps(arguments));
+    runtime::KernelLaunch(
+        queue.device().programs().get(source, kernel_name_, defines_),
+        range_,
+        arguments)
+        .enqueue(queue);
   }
 
  private:
-  // The result behind `steps` of them.
-  const Tensor& value(size_t steps) const {
-    return steps == 0 ? target_.out : steps_[steps - 1]->out;
+  // Beside those of the kernel itself.
+  static constexpr size_t kMaxStepArguments = 40;
+
+  static size_t count_arguments(const EpilogueStep& step) {
+    size_t count = step.scalars.size();
+    for (const EpilogueOperand& operand : step.operands) {
+      count += operand.kind == OperandKind::kNumber    ? 1
+               : operand.kind == OperandKind::kChannel ? 3
+               : operand.kind == OperandKind::kValue   ? 0
+                                                       : 2;
+    }
+    return count;
   }
 
   template <class Function>
@@ -111,19 +120,29 @@ class EpilogueLaunch : public runtime::PendingLaunch {
     for (const Tensor& tensor : target_.uses) {
       function(tensor);
     }
-    for (const auto& step : steps_) {
-      function(step->out);
-      for (const EpilogueOperand& operand : step->operands) {
+    for (const Tensor& tensor : target_.writes) {
+      function(tensor);
+    }
+    for (const EpilogueStep& step : steps_) {
+      function(step.out);
+      for (const EpilogueOperand& operand : step.operands) {
         function(operand.tensor);
       }
     }
   }
 
-  // What lies between may never be written.
-  bool reads_earlier(const EpilogueStep& step) const {
+  // What the launch writes is no operand in memory: work-items of other
+  // elements would write it.
+  bool reads_what_changes(const EpilogueStep& step) const {
+    const EpilogueValues all = values();
     for (const EpilogueOperand& operand : step.operands) {
-      for (size_t i = 0; i <= steps_.size(); ++i) {
-        if (overlap(operand.tensor, value(i))) {
+      for (size_t i = 0; i < all.count(); ++i) {
+        if (overlap(operand.tensor, all[i])) {
+          return true;
+        }
+      }
+      for (const Tensor& tensor : target_.writes) {
+        if (has_memory(tensor) && overlap(operand.tensor, tensor)) {
           return true;
         }
       }
@@ -132,28 +151,32 @@ class EpilogueLaunch : public runtime::PendingLaunch {
   }
 
   // Work-items write `out` while others read what the launch uses; an operand
-  // is read by the one that writes in its place.
+  // is read by the one that writes in its place, and a value is replaced by it.
   bool may_write(const EpilogueStep& step) const {
-    const auto is_apart = [&step](const EpilogueOperand& operand) {
+    const auto overlaps = [&step](const Tensor& tensor) {
+      return overlap(tensor, step.out);
+    };
+    const auto is_apart = [&](const EpilogueOperand& operand) {
       const bool is_in_place =
           operand.kind == OperandKind::kSame &&
           operand.tensor.const_data_ptr() == step.out.const_data_ptr() &&
           lies_as(operand.tensor, step.out);
-      return is_in_place || !overlap(operand.tensor, step.out);
+      return is_in_place || !overlaps(operand.tensor);
     };
     const auto are_apart = [&is_apart](const EpilogueStep& of) {
       return std::all_of(of.operands.begin(), of.operands.end(), is_apart);
     };
-    return std::none_of(target_.uses.begin(),
-                        target_.uses.end(),
-                        [&step](const Tensor& tensor) {
-                          return overlap(tensor, step.out);
-                        }) &&
+    const EpilogueValues all = values();
+    for (size_t i = 0; i < all.count(); ++i) {
+      if (overlaps(all[i]) && !is_at(step.out, all[i])) {
+        return false;
+      }
+    }
+    return std::none_of(target_.uses.begin(), target_.uses.end(), overlaps) &&
+           std::none_of(
+               target_.writes.begin(), target_.writes.end(), overlaps) &&
            are_apart(step) &&
-           std::all_of(
-               steps_.begin(), steps_.end(), [&are_apart](const auto& earlier) {
-                 return are_apart(*earlier);
-               });
+           std::all_of(steps_.begin(), steps_.end(), are_apart);
   }
 
   // Nobody but this launch can look at it any more.
@@ -167,36 +190,33 @@ class EpilogueLaunch : public runtime::PendingLaunch {
     return tensor.storage().use_count() == own;
   }
 
-  // Steps up to a result that has to be written.
-  size_t fused_steps() const {
-    size_t steps = 0;
-    while (steps < steps_.size()) {
-      const Tensor& before = value(steps);
-      const bool is_overwritten =
-          before.const_data_ptr() == value(steps + 1).const_data_ptr();
-      if (!is_overwritten && !is_dead(before)) {
-        break;
+  // A value that is there when all steps have been taken, and that somebody
+  // holds.
+  bool is_kept(size_t value) const {
+    const EpilogueValues all = values();
+    for (size_t later = value + 1; later < all.count(); ++later) {
+      if (is_at(all[later], all[value])) {
+        return false;
       }
-      ++steps;
     }
-    return steps;
+    return !is_dead(all[value]);
   }
 
-  // The kernel with the first `steps` of its epilogue.
-  void launch(runtime::Queue& queue, size_t steps) const {
-    runtime::KernelArguments arguments(arg(value(steps)));
-    arguments.append(arguments_);
-    EpilogueKey key{&source_, dtype_of(target_.out), steps, {}};
-    for (size_t i = 0; i < steps; ++i) {
-      const EpilogueStep& step = *steps_[i];
-      key.steps[i].text = step.text;
+  // The steps' arguments, and what the kernel's text depends on.
+  EpilogueKey add_steps(runtime::KernelArguments& arguments) const {
+    EpilogueKey key{&source_, dtype_of(target_.out), steps_.size()};
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const EpilogueStep& step = steps_[i];
+      EpilogueKey::Step& text = key.steps[i];
+      text.text = step.text;
       for (size_t k = 0; k < step.operands.size(); ++k) {
         const EpilogueOperand& operand = step.operands[k];
-        key.steps[i].kinds[k] = operand.kind;
+        text.kinds[k] = operand.kind;
+        text.values[k] = static_cast<uint8_t>(operand.value);
         if (operand.kind == OperandKind::kNumber) {
           arguments.add(operand.number);
         } else if (operand.kind != OperandKind::kValue) {
-          key.steps[i].dtypes[k] = dtype_of(operand.tensor);
+          text.dtypes[k] = dtype_of(operand.tensor);
           arguments.add(arg_in(operand.tensor));
         }
         if (operand.kind == OperandKind::kChannel) {
@@ -207,13 +227,13 @@ class EpilogueLaunch : public runtime::PendingLaunch {
         arguments.add(scalar);
       }
     }
-    const KernelSource& source =
-        steps == 0 ? source_ : source_with_epilogue(key);
-    runtime::KernelLaunch(
-        queue.device().programs().get(source, kernel_name_, defines_),
-        range_,
-        arguments)
-        .enqueue(queue);
+    for (size_t value = 0; value < steps_.size(); ++value) {
+      key.keeps[value] = is_kept(value);
+      if (key.keeps[value]) {
+        arguments.add(arg(values()[value]));
+      }
+    }
+    return key;
   }
 
   EpilogueTarget target_;
@@ -222,7 +242,8 @@ class EpilogueLaunch : public runtime::PendingLaunch {
   std::vector<Define> defines_;
   NDRange range_;
   runtime::KernelArguments arguments_;  // all but the output
-  std::vector<std::unique_ptr<EpilogueStep>> steps_;
+  std::vector<EpilogueStep> steps_;
+  size_t arguments_of_steps_ = 0;
 };
 
 }  // namespace
@@ -238,34 +259,43 @@ Tensor alias_of(const at::TensorBase& tensor) {
   return alias;
 }
 
-bool EpilogueResult::is_computed_as(const at::TensorBase& operand) const {
+bool EpilogueValues::is_computed_as(const at::TensorBase& operand) const {
   return at::isFloatingType(operand.scalar_type()) &&
          compute_type(operand.scalar_type()) ==
-             compute_type(value_.scalar_type());
+             compute_type(target_.out.scalar_type());
 }
 
-bool EpilogueResult::is(const at::TensorBase& tensor) const {
-  return tensor.numel() == value_.numel() &&
-         tensor.scalar_type() == value_.scalar_type() &&
-         tensor.const_data_ptr() == value_.const_data_ptr() &&
-         tensor.is_non_overlapping_and_dense();
-}
-
-std::optional<EpilogueOperand> EpilogueResult::operand(
-    const at::TensorBase& operand, const at::TensorBase& like) const {
-  if (is(operand)) {
-    return lies_as(operand, like) ? std::optional(EpilogueOperand{})
-                                  : std::nullopt;
+std::optional<size_t> EpilogueValues::find(const at::TensorBase& tensor) const {
+  if (!tensor.is_non_overlapping_and_dense()) {
+    return std::nullopt;
   }
-  if (operand.scalar_type() != value_.scalar_type() ||
-      operand.device() != value_.device()) {
+  // The last one that is there has replaced the others.
+  for (size_t value = count(); value > 0; --value) {
+    if (is_at(tensor, (*this)[value - 1])) {
+      return value - 1;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<EpilogueOperand> EpilogueValues::operand(
+    const at::TensorBase& operand, const at::TensorBase& like) const {
+  if (const std::optional<size_t> value = find(operand)) {
+    return lies_as(operand, like)
+               ? std::optional(EpilogueOperand{.value = *value})
+               : std::nullopt;
+  }
+  if (operand.scalar_type() != target_.out.scalar_type() ||
+      operand.device() != target_.out.device()) {
     return std::nullopt;
   }
   if (lies_as(operand, like) && begins_at_four(operand)) {
-    return EpilogueOperand{OperandKind::kSame, alias_of(operand)};
+    return EpilogueOperand{.kind = OperandKind::kSame,
+                           .tensor = alias_of(operand)};
   }
   if (operand.numel() == 1) {
-    return EpilogueOperand{OperandKind::kOne, alias_of(operand)};
+    return EpilogueOperand{.kind = OperandKind::kOne,
+                           .tensor = alias_of(operand)};
   }
   const int64_t leading = like.dim() - operand.dim();
   if (leading > 1 || like.dim() < 2 || operand.numel() != like.size(1) ||
@@ -279,7 +309,7 @@ std::optional<EpilogueOperand> EpilogueResult::operand(
   return channel_operand(numbers, like);
 }
 
-std::optional<EpilogueOperand> EpilogueResult::channel_operand(
+std::optional<EpilogueOperand> EpilogueValues::channel_operand(
     const at::TensorBase& operand, const at::TensorBase& like) const {
   const Tensor& out = target_.out;
   // Where dimension 1 is as long and as far apart, an element's channel is what
@@ -288,25 +318,26 @@ std::optional<EpilogueOperand> EpilogueResult::channel_operand(
       target_.has_channels && like.dim() > 1 && like.size(1) == out.size(1) &&
       (like.size(1) == 1 || like.stride(1) == out.stride(1));
   if (!has_channels || !is_computed_as(operand) ||
-      operand.device() != value_.device() || operand.dim() != 1 ||
+      operand.device() != target_.out.device() || operand.dim() != 1 ||
       operand.size(0) != out.size(1)) {
     return std::nullopt;
   }
-  return EpilogueOperand{
-      OperandKind::kChannel, alias_of(operand), operand.stride(0)};
+  return EpilogueOperand{.kind = OperandKind::kChannel,
+                         .tensor = alias_of(operand),
+                         .channel_stride = operand.stride(0)};
 }
 
 bool join_epilogue(
     const at::TensorBase& out,
-    const std::function<std::unique_ptr<EpilogueStep>(const EpilogueResult&)>&
+    const std::function<std::optional<EpilogueStep>(const EpilogueValues&)>&
         make) {
   return queue_of(out).join_pending([&make](runtime::PendingLaunch& pending) {
     auto* launch = dynamic_cast<EpilogueLaunch*>(&pending);
-    if (launch == nullptr || launch->is_full()) {
+    if (launch == nullptr) {
       return false;
     }
-    std::unique_ptr<EpilogueStep> step = make(launch->result());
-    return step != nullptr && launch->add(std::move(step));
+    std::optional<EpilogueStep> step = make(launch->values());
+    return step.has_value() && launch->add(std::move(*step));
   });
 }
 

@@ -1,6 +1,6 @@
 // Pointwise ops as epilogues on GPUs: what follows a launch that is pending is
 // computed where its kernel stores (epilogue.clh), and what lies between is
-// not written where nobody holds it.
+// written by the same kernel where somebody holds it, and else not at all.
 #pragma once
 
 #include "../../cpp/aten/launch.h"
@@ -11,20 +11,20 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 namespace torch_opencl::ops {
 
-// How a step's operand meets an output: the value so far, the element at the
-// output's offset, a number a channel, one element, a number of the host.
+// How a step's operand meets an output: a value of the launch, the element at
+// the output's offset, a number a channel, one element, a number of the host.
 enum class OperandKind : uint8_t { kValue, kSame, kChannel, kOne, kNumber };
 
 struct EpilogueOperand {
   OperandKind kind = OperandKind::kValue;
   at::Tensor tensor;           // a private alias, of those in memory
+  size_t value = 0;            // of kValue: the steps behind which it is
   int64_t channel_stride = 0;  // of kChannel
   ScalarArgument number{};     // of kNumber
 };
@@ -42,14 +42,7 @@ struct EpilogueText {
 };
 
 // A pointwise op that joined: complete, with aliases of its own.
-class EpilogueStep {
- public:
-  EpilogueStep(const EpilogueText& text, at::Tensor out)
-      : text(text), out(std::move(out)) {}
-  virtual ~EpilogueStep() = default;
-  // As a launch of its own, where `value` has to be written.
-  virtual void run_alone(const at::Tensor& value) const = 0;
-
+struct EpilogueStep {
   EpilogueText text;
   std::vector<EpilogueOperand> operands;  // in the order of `inputs`
   std::vector<ScalarArgument> scalars;
@@ -66,16 +59,24 @@ struct EpilogueTarget {
   at::Tensor out;  // all of which it writes, and does not read
   std::vector<at::Tensor> uses;
   bool has_channels = false;  // the kernel's channel is `out`'s dimension 1
+  std::vector<at::Tensor> writes;  // besides `out`
 };
 
-// The result of the pending launch, for those who would join it.
-class EpilogueResult {
+// What a pending launch computes, for those who would join it: its result, and
+// the results of the steps that joined.
+class EpilogueValues {
  public:
-  EpilogueResult(const at::Tensor& value, const EpilogueTarget& target)
-      : value_(value), target_(target) {}
+  EpilogueValues(const EpilogueTarget& target,
+                 const std::vector<EpilogueStep>& steps)
+      : target_(target), steps_(steps) {}
 
-  // True where `tensor` has exactly the elements of the result.
-  bool is(const at::TensorBase& tensor) const;
+  size_t count() const { return steps_.size() + 1; }
+  const at::Tensor& operator[](size_t value) const {
+    return value == 0 ? target_.out : steps_[value - 1].out;
+  }
+  // The value whose elements are exactly those of `tensor`, now that all steps
+  // so far have been taken.
+  std::optional<size_t> find(const at::TensorBase& tensor) const;
   // How an operand meets outputs that lie as those of `like`, if it may.
   std::optional<EpilogueOperand> operand(const at::TensorBase& operand,
                                          const at::TensorBase& like) const;
@@ -87,15 +88,15 @@ class EpilogueResult {
  private:
   bool is_computed_as(const at::TensorBase& operand) const;
 
-  const at::Tensor& value_;
   const EpilogueTarget& target_;
+  const std::vector<EpilogueStep>& steps_;
 };
 
 // Adds a step to the launch that is pending on `out`'s queue; `make` returns
-// null where it cannot join. True where the step joined: `out` will be written.
+// none where it cannot join. True where the step joined: `out` will be written.
 bool join_epilogue(
     const at::TensorBase& out,
-    const std::function<std::unique_ptr<EpilogueStep>(const EpilogueResult&)>&
+    const std::function<std::optional<EpilogueStep>(const EpilogueValues&)>&
         make);
 
 // Whether the launch may be pending: its result is dense, of floating dtype,

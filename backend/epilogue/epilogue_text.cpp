@@ -7,6 +7,7 @@
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace torch_opencl::ops {
 namespace {
@@ -16,13 +17,14 @@ struct EpilogueKeyHash {
     size_t hash = reinterpret_cast<uintptr_t>(key.source) ^
                   static_cast<size_t>(key.dtype) ^ key.step_count << 8;
     for (size_t i = 0; i < key.step_count; ++i) {
-      uint64_t kinds = 0;
-      for (const OperandKind kind : key.steps[i].kinds) {
-        kinds = kinds << 4 | static_cast<uint64_t>(kind);
+      uint64_t kinds = key.keeps[i];
+      for (size_t k = 0; k < kMaxEpilogueOperands; ++k) {
+        kinds = kinds << 6 | static_cast<uint64_t>(key.steps[i].kinds[k]) << 3 |
+                key.steps[i].values[k];
       }
       const auto text =
           reinterpret_cast<uintptr_t>(key.steps[i].text.expression);
-      hash = (hash ^ text ^ kinds << 40) * 0x9E3779B97F4A7C15ull;
+      hash = (hash ^ text ^ kinds << 24) * 0x9E3779B97F4A7C15ull;
       hash ^= hash >> 32;
     }
     return hash;
@@ -31,6 +33,11 @@ struct EpilogueKeyHash {
 
 std::string vector_of(DType dtype) {
   return dtype == DType::kFloat64 ? "double4" : "float4";
+}
+
+// What the kernel computed, or what is behind so many steps.
+std::string value_name(size_t steps) {
+  return "epilogue_value" + std::to_string(steps);
 }
 
 // To what a tensor in between would hold.
@@ -44,7 +51,8 @@ std::string rounded(DType dtype, const std::string& value) {
 struct Pieces {
   std::string parameters;   // of the kernel
   std::string values;       // parameters of the function: one element each
-  std::string one;          // its arguments: element `at`
+  std::string names;        // its arguments, where they are parameters
+  std::string one;          // and of element `at`
   std::string four_values;  // parameters of the function of four
   std::string four;         // its arguments
   std::array<std::string, 4> lanes;  // the first function's, of one of the four
@@ -54,6 +62,7 @@ struct Pieces {
 void add_number(Pieces& pieces, const std::string& name) {
   pieces.parameters += ", const compute_t " + name;
   pieces.values += ", const compute_t " + name;
+  pieces.names += ", " + name;
   pieces.one += ", " + name;
   pieces.four_values += ", const compute_t " + name;
   pieces.four += ", " + name;
@@ -81,6 +90,7 @@ void add_operand(Pieces& pieces,
     pieces.parameters += ", const int " + stride;
   }
   pieces.values += ", const compute_t " + name;
+  pieces.names += ", " + name;
   pieces.one += ", " + load(is_same      ? "at"
                             : is_channel ? "(channel) * " + stride
                                          : "0");
@@ -120,7 +130,7 @@ Pieces pieces_of(const EpilogueKey& key) {
     for (const std::string& input : split_names(step.text.inputs)) {
       const OperandKind kind = step.kinds[k++];
       if (kind == OperandKind::kValue) {
-        constant(input, "epilogue_value");
+        constant(input, value_name(step.values[k - 1]));
         continue;
       }
       const std::string name = next();
@@ -137,11 +147,10 @@ Pieces pieces_of(const EpilogueKey& key) {
       constant(scalar, name);
       add_number(pieces, name);
     }
-    pieces.statements +=
-        "{\ncompute_t epilogue_result;\n{\n" + constants +
-        "epilogue_result = (" + step.text.expression +
-        ");\n}\nepilogue_value = " + rounded(key.dtype, "epilogue_result") +
-        ";\n}\n";
+    const std::string value = value_name(i + 1);
+    pieces.statements += "compute_t " + value + ";\n{\n" + constants + value +
+                         " = (" + step.text.expression + ");\n}\n" + value +
+                         " = " + rounded(key.dtype, value) + ";\n";
   }
   return pieces;
 }
@@ -151,6 +160,87 @@ std::string function_text(const std::string& declaration,
   return "inline " + declaration + " {\n" + body + "}\n";
 }
 
+// The values that somebody holds, which are written beside the result.
+std::vector<std::string> kept_values(const EpilogueKey& key) {
+  std::vector<std::string> result;
+  for (size_t value = 0; value < key.step_count; ++value) {
+    if (key.keeps[value]) {
+      result.push_back(std::to_string(value));
+    }
+  }
+  return result;
+}
+
+// One element: its values, which the functions that store call.
+std::string values_text(const EpilogueKey& key, const Pieces& pieces) {
+  std::string outputs, kept;
+  for (const std::string& value : kept_values(key)) {
+    outputs += ", compute_t *kept_" + value;
+    kept += "*kept_" + value + " = epilogue_value" + value + ";\n";
+  }
+  return function_text(
+      "compute_t epilogue_values(const compute_t value" + pieces.values +
+          outputs + ")",
+      "const compute_t epilogue_value0 = " + rounded(key.dtype, "value") +
+          ";\n" + pieces.statements + kept + "return " +
+          value_name(key.step_count) + ";\n");
+}
+
+std::string one_text(const EpilogueKey& key, const Pieces& pieces) {
+  const std::string type = runtime::dtype_name(key.dtype);
+  const std::string store = "store_" + type;
+  std::string outputs, declared, addresses, stores;
+  for (const std::string& value : kept_values(key)) {
+    const std::string kept = "kept_" + value;
+    outputs += ", global storage_" + type + " *" + kept + "_at";
+    declared += "compute_t " + kept + ";\n";
+    addresses += ", &" + kept;
+    stores += store + "(" + kept + "_at, at, " + kept + ");\n";
+  }
+  return function_text(
+      "compute_t epilogue(const compute_t value, const size_t at" +
+          pieces.values + outputs + ")",
+      declared + "const compute_t result = epilogue_values(value" +
+          pieces.names + addresses + ");\n" + stores + "return result;\n");
+}
+
+std::string four_text(const EpilogueKey& key, const Pieces& pieces) {
+  const std::string vector = vector_of(key.dtype);
+  const std::string type = runtime::dtype_name(key.dtype);
+  const std::string store = "store_" + type;
+  std::string outputs, declared, stores;
+  for (const std::string& value : kept_values(key)) {
+    const std::string kept = "kept_" + value;
+    outputs += ", global storage_" + type + " *" + kept + "_at";
+    declared += "compute_t " + kept + "_x, " + kept + "_y, " + kept + "_z, " +
+                kept + "_w;\n";
+    if (is_half(key.dtype)) {
+      for (size_t i = 0; i < 4; ++i) {
+        stores += store + "(" + kept + "_at, at + " + std::to_string(i) + ", " +
+                  kept + "_" + "xyzw"[i] + ");\n";
+      }
+    } else {
+      stores += "*(global " + vector + " *)(" + kept + "_at + at) = (" +
+                vector + ")(" + kept + "_x, " + kept + "_y, " + kept + "_z, " +
+                kept + "_w);\n";
+    }
+  }
+  std::string lanes;
+  for (size_t i = 0; i < 4; ++i) {
+    lanes += std::string(i > 0 ? ", " : "") + "epilogue_values(value." +
+             "xyzw"[i] + pieces.lanes[i];
+    for (const std::string& value : kept_values(key)) {
+      lanes += ", &kept_" + value + "_" + "xyzw"[i];
+    }
+    lanes += ")";
+  }
+  return function_text(vector + " epilogue_four(const " + vector +
+                           " value, const size_t at" + pieces.four_values +
+                           outputs + ")",
+                       declared + "const " + vector + " result = (" + vector +
+                           ")(" + lanes + ");\n" + stores + "return result;\n");
+}
+
 // What stands ahead of the kernel's text.
 std::string text_of(const EpilogueKey& key) {
   const Pieces pieces = pieces_of(key);
@@ -158,11 +248,11 @@ std::string text_of(const EpilogueKey& key) {
   for (size_t i = 0; i < key.step_count; ++i) {
     uses_math |= key.steps[i].text.uses_math;
   }
-  const std::string vector = vector_of(key.dtype);
-  std::string lanes;
-  for (size_t i = 0; i < 4; ++i) {
-    lanes += std::string(i > 0 ? ", " : "") + "epilogue(value." + "xyzw"[i] +
-             pieces.lanes[i] + ")";
+  const std::string type = runtime::dtype_name(key.dtype);
+  std::string parameters, kept;
+  for (const std::string& value : kept_values(key)) {
+    parameters += ", TENSOR(storage_" + type + ", kept_" + value + ")";
+    kept += ", POINTER(kept_" + value + ")";
   }
   const std::string half = is_half(key.dtype)
                                ? std::string("#define COMMON_HALF ") +
@@ -171,19 +261,13 @@ std::string text_of(const EpilogueKey& key) {
   // The kernel's build has a define of the dtype, too.
   return half + "#undef DTYPE\n" + preamble(key.dtype, uses_math) +
          "#define HAS_EPILOGUE 1\n#define EPILOGUE_PARAMETERS " +
-         pieces.parameters +
-         "\n#define EPILOGUE(value, at, channel) epilogue(value" + pieces.one +
+         pieces.parameters + parameters +
+         "\n#define EPILOGUE(value, at, channel) epilogue(value, at" +
+         pieces.one + kept +
          ")\n#define EPILOGUE_FOUR(value, at, channel, step) "
-         "epilogue_four(value" +
-         pieces.four + ")\n" +
-         function_text(
-             "compute_t epilogue(compute_t epilogue_value" + pieces.values +
-                 ")",
-             "epilogue_value = " + rounded(key.dtype, "epilogue_value") +
-                 ";\n" + pieces.statements + "return epilogue_value;\n") +
-         function_text(vector + " epilogue_four(const " + vector + " value" +
-                           pieces.four_values + ")",
-                       "return (" + vector + ")(" + lanes + ");\n");
+         "epilogue_four(value, at" +
+         pieces.four + kept + ")\n" + values_text(key, pieces) +
+         one_text(key, pieces) + four_text(key, pieces);
 }
 
 }  // namespace
@@ -191,7 +275,7 @@ std::string text_of(const EpilogueKey& key) {
 bool EpilogueKey::Step::operator==(const Step& other) const {
   return text.expression == other.text.expression &&
          text.inputs == other.text.inputs && kinds == other.kinds &&
-         dtypes == other.dtypes;
+         values == other.values && dtypes == other.dtypes;
 }
 
 const aten::KernelSource& source_with_epilogue(const EpilogueKey& key) {

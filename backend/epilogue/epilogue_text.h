@@ -12,13 +12,15 @@ struct EpilogueKey {
   struct Step {
     EpilogueText text;
     std::array<OperandKind, kMaxEpilogueOperands> kinds{};
-    std::array<DType, kMaxEpilogueOperands> dtypes{};  // of those in memory
+    std::array<uint8_t, kMaxEpilogueOperands> values{};  // of kValue
+    std::array<DType, kMaxEpilogueOperands> dtypes{};    // of those in memory
     bool operator==(const Step& other) const;
   };
   const aten::KernelSource* source;
   DType dtype;
   size_t step_count;
   std::array<Step, kMaxEpilogueSteps> steps{};
+  std::array<bool, kMaxEpilogueSteps> keeps{};  // values but the last
 
   bool operator==(const EpilogueKey&) const = default;
 };

@@ -101,12 +101,12 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chun
   }
 }
 
-// `uses_running`: with the running statistics as they are.
+// `uses_running`: with the running statistics as they are. `counter` counts batches.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_apply(
     TENSOR(storage_t, out), GEOMETRY, LAYOUT(out), LAYOUT(self), const int uses_running,
     const compute_t epsilon, const compute_t momentum,
     const long running_mean_stride, const long running_var_stride,
-    TENSOR(compute_t, saved_mean),
+    const long counted, TENSOR(long, counter), TENSOR(compute_t, saved_mean),
     TENSOR(compute_t, saved_inverse), TENSOR(param_t, running_mean),
     TENSOR(param_t, running_var), CONST_TENSOR(storage_t, self),
     CONST_TENSOR(compute_t, means), CONST_TENSOR(compute_t, squares),
@@ -137,6 +137,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
     center = PARAM_OR(running_mean, c * running_mean_stride, 0);
     inverse = (compute_t)1 /
               sqrt(PARAM_OR(running_var, c * running_var_stride, 1) + epsilon);
+  }
+  if (counter_memory && get_global_id(0) == 0 && get_global_id(1) == 0) {
+    *POINTER(counter) += counted;
   }
   if (!uses_running && along == 0 && get_group_id(1) == 0 && is_channel) {
     POINTER(saved_mean)[c] = center;

@@ -4,13 +4,14 @@
 #include "../common/integers.h"
 #include "../common/rows.h"
 #include "../epilogue/epilogue.h"
+#include "../pointwise/counter.h"
 #include "kernel_sources.h"
 #include "params.h"
 
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <memory>
+#include <optional>
 
 namespace torch_opencl::ops {
 namespace {
@@ -175,23 +176,22 @@ void launch_apply(const Plan& plan,
                   const Statistics& statistics,
                   const Tensor& means,
                   const Tensor& squares,
+                  const CounterAddition& counted,
                   const Tensor& out) {
   const Tensor packed_weight = packed(weight);
   const Tensor packed_bias = packed(bias);
   const at::ScalarType type =
       param_type(weight, bias, running_mean, running_var, input);
-  const EpilogueTarget target{"native_batch_norm",
-                              out,
-                              {input,
-                               statistics.mean,
-                               statistics.inverse_deviation,
-                               running_mean,
-                               running_var,
-                               means,
-                               squares,
-                               packed_weight,
-                               packed_bias},
-                              true};
+  const EpilogueTarget target{
+      "native_batch_norm",
+      out,
+      {input, means, squares, packed_weight, packed_bias},
+      true,
+      {statistics.mean,
+       statistics.inverse_deviation,
+       running_mean,
+       running_var,
+       counted.counter}};
   with_compute_type(out, [&](auto number) {
     using Number = decltype(number);
     plan.launch(target,
@@ -203,6 +203,8 @@ void launch_apply(const Plan& plan,
                 static_cast<Number>(momentum),
                 stride_of(running_mean),
                 stride_of(running_var),
+                counted.amount,
+                arg(counted.counter),
                 arg(statistics.mean),
                 arg(statistics.inverse_deviation),
                 arg(running_mean),
@@ -216,40 +218,6 @@ void launch_apply(const Plan& plan,
 }
 
 // An evaluation as a step of its input's epilogue.
-class EvaluationStep : public EpilogueStep {
- public:
-  EvaluationStep(double epsilon, const Tensor& out)
-      : EpilogueStep({"(self - mean) * (1 / sqrt(variance + epsilon) * weight) "
-                      "+ bias",
-                      "self mean variance weight bias",
-                      "epsilon",
-                      false},
-                     out),
-        epsilon_(epsilon) {}
-
-  void run_alone(const Tensor& value) const override {
-    Tensor input = alias_of(value);
-    input.unsafeGetTensorImpl()->set_sizes_and_strides(out.sizes(),
-                                                       out.strides());
-    launch_apply(Plan({out, input}),
-                 input,
-                 operands[3].tensor,
-                 operands[4].tensor,
-                 operands[1].tensor,
-                 operands[2].tensor,
-                 true,
-                 0,
-                 epsilon_,
-                 {},
-                 {},
-                 {},
-                 out);
-  }
-
- private:
-  double epsilon_;
-};
-
 bool join_evaluation(const Tensor& input,
                      const Tensor& weight,
                      const Tensor& bias,
@@ -259,29 +227,35 @@ bool join_evaluation(const Tensor& input,
                      const Tensor& out) {
   const at::ScalarType dtype = compute_type(out.scalar_type());
   return join_epilogue(
-      out, [&](const EpilogueResult& result) -> std::unique_ptr<EpilogueStep> {
-        if (!result.is(input) || input.sizes() != out.sizes() ||
-            input.strides() != out.strides()) {
-          return nullptr;
+      out, [&](const EpilogueValues& values) -> std::optional<EpilogueStep> {
+        EpilogueStep step{
+            {"(self - mean) * (1 / sqrt(variance + epsilon) * "
+             "weight) + bias",
+             "self mean variance weight bias",
+             "epsilon",
+             false}};
+        auto value = values.operand(input, out);
+        if (!value || value->kind != OperandKind::kValue) {
+          return std::nullopt;
         }
-        auto step = std::make_unique<EvaluationStep>(epsilon, alias_of(out));
-        step->operands.emplace_back();
-        step->scalars.push_back(scalar_argument(epsilon, dtype));
+        step.operands.push_back(std::move(*value));
+        step.scalars.push_back(scalar_argument(epsilon, dtype));
+        step.out = alias_of(out);
         const auto add = [&](const Tensor& param, double missing) {
           if (!param.defined()) {
-            step->operands.push_back({OperandKind::kNumber});
-            step->operands.back().number = scalar_argument(missing, dtype);
+            step.operands.push_back({OperandKind::kNumber});
+            step.operands.back().number = scalar_argument(missing, dtype);
             return true;
           }
-          auto operand = result.channel_operand(param, out);
+          auto operand = values.channel_operand(param, out);
           if (operand.has_value()) {
-            step->operands.push_back(std::move(*operand));
+            step.operands.push_back(std::move(*operand));
           }
           return operand.has_value();
         };
         const bool can_join = add(running_mean, 0) && add(running_var, 1) &&
                               add(weight, 1) && add(bias, 0);
-        return can_join ? std::move(step) : nullptr;
+        return can_join ? std::optional(std::move(step)) : std::nullopt;
       });
 }
 
@@ -312,6 +286,8 @@ bool batch_norm_by_groups(const Tensor& input,
   }
   const Tensor means = plan.workspace();
   const Tensor squares = plan.workspace();
+  const CounterAddition counted = take_counter_addition(
+      queue_of(input), {input, weight, bias, running_mean, running_var});
   if (!plan.is_whole()) {
     plan.launch("batch_norm_chunks",
                 param_type(weight, bias, running_mean, running_var, input),
@@ -332,6 +308,7 @@ bool batch_norm_by_groups(const Tensor& input,
                statistics,
                means,
                squares,
+               counted,
                out);
   return true;
 }
@@ -361,6 +338,7 @@ bool batch_norm_evaluation_by_groups(const Tensor& input,
                true,
                0,
                epsilon,
+               {},
                {},
                {},
                {},

@@ -10,5 +10,8 @@ namespace torch_opencl::ops {
 bool joins_pending(at::TensorIteratorBase& iter,
                    const PointwiseOp& op,
                    c10::ArrayRef<at::Scalar> scalars);
+// The same of a copy between tensors of the same strides.
+bool copy_joins_pending(const at::Tensor& destination,
+                        const at::Tensor& source);
 
 }  // namespace torch_opencl::ops

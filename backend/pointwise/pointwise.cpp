@@ -7,6 +7,7 @@
 #include "../common/non_temporal.h"
 #include "../float8/float8.h"
 #include "../rearrange/transpose.h"
+#include "counter.h"
 #include "joined.h"
 
 #include <ATen/Dispatch_v2.h>
@@ -380,7 +381,7 @@ void pointwise(at::TensorIteratorBase& iter,
     pointwise_float8(iter, op, scalars);
     return;
   }
-  if (joins_pending(iter, op, scalars)) {
+  if (joins_pending(iter, op, scalars) || pends_as_counter(iter, op, scalars)) {
     return;
   }
   if (!iter.can_use_32bit_indexing()) {

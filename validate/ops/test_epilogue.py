@@ -57,6 +57,19 @@ HELD = {
     "a part": lambda y: (y[:1].relu_(), y)[1],
     "flat": lambda y: F.silu(y.flatten()) * 2,
     "expanded": lambda y: y + y[:1],
+    "three held": lambda y: (lambda z: (lambda w: (w * z, w, z, y))(F.gelu(z)))(y + 1),
+    "kept and replaced": lambda y: (y.clone(), F.hardtanh_(y)),
+    "replaced and read": lambda y: (lambda z: (y.mul_(3), z + y, z))(F.relu(y)),
+    "copied onto": lambda y: (lambda z: (y.copy_(z), z))(y + 1),
+    "copied elsewhere": lambda y: (torch.empty_like(y).copy_(y), F.silu(y)),
+    "earlier": lambda y: (lambda z: (z * 2 + y, z))(y - 1),
+    "squares": lambda y: (lambda z: (y.add_(1), z * y + y))(y * y),
+    "shifted": lambda y: (
+        lambda z: torch.add(z.flatten()[1:], 1, out=y.flatten()[:-1])
+    )(y.neg()),
+    "at an odd offset": lambda y: (
+        lambda room: torch.add(y, 1, out=room[1:].view(y.shape))
+    )(torch.zeros(y.numel() + 1, device=y.device, dtype=y.dtype)),
     "data": lambda y: (setattr(y, "data", torch.ones_like(y)), y.relu_())[1],
 }
 
@@ -76,7 +89,7 @@ def test_after_a_convolution(device, ops):
         )
 
 
-@pytest.mark.parametrize("ops", POINTWISE.values(), ids=POINTWISE)
+@pytest.mark.parametrize("ops", (POINTWISE | HELD).values(), ids=POINTWISE | HELD)
 def test_after_a_product(device, ops):
     for rows, columns, depth in ((37, 24, 19), (3, 130, 64), (70, 5, 2100)):
         tensors = [
@@ -90,9 +103,15 @@ def test_after_a_product(device, ops):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_dtypes(device, dtype):
+    def held(*tensors):
+        y = convolve(*tensors) * 3
+        return F.relu(y + 1), y
+
+    check(held, convolution(6, (2, 5, 7, 9)), device, dtype, backward=False)
+    matrices = [torch.randn(24, 8), torch.randn(16, 8)]
     check(
-        lambda *t: F.relu(convolve(*t) * 3 + 1),
-        convolution(6, (2, 5, 7, 9)),
+        lambda *t: (lambda y: (F.relu(y), y))(F.linear(*t)),
+        matrices,
         device,
         dtype,
         backward=False,
@@ -204,6 +223,50 @@ def test_gradients(device):
             torch.randn(5, 8, 1, 1),
         ]
         check(network, [layout(tensor) for tensor in tensors], device)
+
+
+@pytest.mark.parametrize(
+    "activation", [F.gelu, F.silu, F.relu6, F.hardswish, F.softplus, F.elu]
+)
+def test_gradients_of_activations(device, activation):
+    """What they read of the forward pass is kept by the launch before."""
+
+    def network(x, first, bias, second):
+        y = activation(F.linear(x, first, bias))
+        return F.linear(y, second) + x
+
+    tensors = [torch.randn(6, 8), *torch.randn(2, 24, 8).unbind(), torch.randn(8, 24)]
+    tensors[2] = torch.randn(24)
+    check(network, tensors, device)
+
+    def in_place(x, weight):
+        y = F.conv2d(x, weight)
+        return F.hardtanh(y, -0.5, 0.5, inplace=True) * y
+
+    check(in_place, [torch.randn(2, 3, 5, 7), torch.randn(4, 3, 1, 1)], device)
+
+
+def test_statistics_are_no_operands(device):
+    """The batch norm that is pending writes them."""
+    for shape in ((3, 5, 6, 7), (16, 5, 40, 40)):
+
+        def function(x, mean, variance):
+            y = F.batch_norm(x, mean, variance, training=True)
+            return (
+                y + mean[:, None, None],
+                variance.view(1, -1, 1, 1) * F.batch_norm(x, mean, variance),
+            )
+
+        tensors = [torch.randn(shape) + 2, torch.randn(5), torch.rand(5)]
+        check(function, tensors, device, backward=False)
+
+        def saved(x):
+            y, mean, deviation = torch.native_batch_norm(
+                x, None, None, None, None, True, 0.1, 1e-5
+            )
+            return (y + mean[:, None, None]) / deviation[:, None, None]
+
+        check(saved, tensors[:1], device, backward=False)
 
 
 def test_training_of_a_block(device):

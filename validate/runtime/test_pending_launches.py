@@ -179,6 +179,8 @@ x = torch.randn(2, 40, 9, 16, device=DEVICE)
 weight = torch.randn(40, 40, 1, 1, device=DEVICE)
 rest = [torch.rand(40, device=DEVICE) for _ in range(4)]
 matrix = torch.randn(40, 70, device=DEVICE)
+parameter = matrix.clone().requires_grad_()
+kernel_parameter = weight.clone().requires_grad_()
 held = []
 
 def convolution(): return F.conv2d(x, weight)
@@ -191,6 +193,10 @@ def linear(): return F.gelu(F.linear(matrix, matrix))
 def three_dimensions():
     return F.gelu(F.linear(matrix.view(4, 10, 70), matrix)) * 2
 def normalized(): return F.relu(F.batch_norm(x, *rest) + x)
+def training():
+    return F.gelu(F.linear(matrix, parameter))
+def clipped():
+    return F.relu6(F.conv2d(x, kernel_parameter), inplace=True)
 def overlapping():
     y = x * 1
     y += F.conv2d(y, weight)
@@ -199,7 +205,9 @@ def overlapping():
 for function, expected in (
     (convolution, 1),
     (block, 1),
-    (holding, 2),
+    (holding, 1),
+    (training, 1),
+    (clipped, 1),
     (linear, 1),
     (three_dimensions, 1),
     (normalized, 1),
@@ -211,6 +219,81 @@ for function, expected in (
         return result
     calls()
     assert launches(calls) == expected, (function, launches(calls))
+""",
+        device,
+        TORCH_OPENCL_DEVICE_CLASS="gpu",
+    )
+
+
+def test_a_batch_normalisation_counts_itself(device):
+    _run(
+        """
+norm = torch.nn.BatchNorm2d(40).to(DEVICE)
+x = torch.randn(2, 40, 9, 16, device=DEVICE)
+def step():
+    y = norm(x)
+    torch.opencl.synchronize()
+    return y
+step()
+assert launches(step) == 1
+assert norm.num_batches_tracked.item() == 2
+counter = norm.num_batches_tracked
+y = torch.zeros(3, device=DEVICE)
+
+def between(action):
+    before = counter.item()
+    counter.add_(1)
+    result = action()
+    torch.nn.functional.batch_norm(x, None, None, training=True)
+    assert counter.item() == before + 1
+    return result, before
+
+copy, before = between(lambda: counter.clone())
+assert copy.item() == before + 1
+copy, before = between(lambda: counter + 5)
+assert copy.item() == before + 6
+between(lambda: y.add_(1))
+assert y.tolist() == [1.0, 1.0, 1.0]
+with torch.Stream(DEVICE) as stream:  # the addition waits in the other queue
+    copy, before = between(lambda: x.sum())
+
+# many, other amounts, what wraps around
+for amount in (3, -7, 2**62, 2**62, 2**62, 2**62):
+    before = counter.item()
+    counter.add_(amount)
+    torch.nn.functional.batch_norm(x, None, None, training=True)
+    expected = torch.tensor(before).add_(amount).item()
+    assert counter.item() == expected, (counter.item(), expected)
+counter.add_(2, alpha=-4).add_(1).add_(1)
+torch.nn.functional.batch_norm(x, None, None, training=True)
+assert counter.item() == expected - 6
+
+# other data, freed and in the storage of the statistics
+counter.add_(1)
+old, counter.data = counter.data, torch.zeros((), dtype=torch.long, device=DEVICE)
+torch.nn.functional.batch_norm(x, None, None, training=True)
+assert (old.item(), counter.item()) == (expected - 5, 0)
+torch.ones((), dtype=torch.long, device=DEVICE).add_(1)
+torch.nn.functional.batch_norm(x, None, None, training=True)
+room = torch.zeros(48, device=DEVICE)
+mean, count = room[:40], room[46:].view(torch.long)[0]
+count.add_(1)
+torch.nn.functional.batch_norm(x, mean, room.new_ones(40), training=True)
+assert count.item() == 1
+
+# an evaluation, a failure
+counter.add_(1)
+torch.nn.functional.batch_norm(x, mean, room.new_ones(40))
+assert counter.item() == 1
+counter.add_(1)
+try:
+    torch.nn.functional.batch_norm(x, mean, room.new_ones(40).double(), training=True)
+except RuntimeError:
+    pass
+assert counter.item() == 2
+torch.nn.functional.batch_norm(x.double(), None, None, training=True)
+counter.add_(1)
+assert counter.tolist() == 3
 """,
         device,
         TORCH_OPENCL_DEVICE_CLASS="gpu",
