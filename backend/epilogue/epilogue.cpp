@@ -1,5 +1,6 @@
 #include "epilogue.h"
 
+#include "../../cpp/runtime/ahead_of_pending.h"
 #include "epilogue_text.h"
 
 #include <c10/core/Storage.h>
@@ -32,6 +33,15 @@ bool is_in(const Tensor& tensor, const void* begin, const void* end) {
 bool overlap(const Tensor& tensor, const at::TensorBase& out) {
   const auto* begin = static_cast<const char*>(out.const_data_ptr());
   return is_in(tensor, begin, begin + out.nbytes());
+}
+
+// Storages of adopted memory may overlap without being the same.
+bool shares_storage(const Tensor& a, const Tensor& b) {
+  if (!has_memory(a) || !has_memory(b)) {
+    return false;
+  }
+  const auto* begin = static_cast<const char*>(b.storage().data());
+  return is_in(a, begin, begin + b.storage().nbytes());
 }
 
 // Both are dense: the same elements, if from the same address on.
@@ -85,6 +95,32 @@ class EpilogueLaunch : public runtime::PendingLaunch {
     }
     steps_.push_back(std::move(step));
     return true;
+  }
+
+  // Whether a command that reads and writes these may come before the launch.
+  bool is_independent(std::initializer_list<Tensor> reads,
+                      std::initializer_list<Tensor> writes) const {
+    const auto writes_any = [&](const Tensor& written) {
+      return std::any_of(
+          writes.begin(), writes.end(), [&](const Tensor& tensor) {
+            return shares_storage(tensor, written);
+          });
+    };
+    const auto touches_any = [&](const Tensor& written) {
+      return writes_any(written) ||
+             std::any_of(reads.begin(), reads.end(), [&](const Tensor& tensor) {
+               return shares_storage(tensor, written);
+             });
+    };
+    bool result =
+        std::none_of(target_.writes.begin(), target_.writes.end(), touches_any);
+    result = result && !touches_any(target_.out);
+    for (const EpilogueStep& step : steps_) {
+      result = result && !touches_any(step.out);
+    }
+    for_each_tensor(
+        [&](const Tensor& tensor) { result = result && !writes_any(tensor); });
+    return result;
   }
 
   void enqueue(runtime::Queue& queue) const override {
@@ -285,11 +321,12 @@ std::optional<EpilogueOperand> EpilogueValues::operand(
                ? std::optional(EpilogueOperand{.value = *value})
                : std::nullopt;
   }
-  if (operand.scalar_type() != target_.out.scalar_type() ||
+  const bool is_mask = operand.scalar_type() == at::kBool;
+  if ((operand.scalar_type() != target_.out.scalar_type() && !is_mask) ||
       operand.device() != target_.out.device()) {
     return std::nullopt;
   }
-  if (lies_as(operand, like) && begins_at_four(operand)) {
+  if (lies_as(operand, like) && (is_mask || begins_at_four(operand))) {
     return EpilogueOperand{.kind = OperandKind::kSame,
                            .tensor = alias_of(operand)};
   }
@@ -339,6 +376,28 @@ bool join_epilogue(
     std::optional<EpilogueStep> step = make(launch->values());
     return step.has_value() && launch->add(std::move(*step));
   });
+}
+
+void launch_ahead(const at::TensorBase& on,
+                  std::initializer_list<Tensor> reads,
+                  std::initializer_list<Tensor> writes,
+                  const std::function<void()>& launch) {
+  runtime::Queue& queue = queue_of(on);
+  const bool is_independent =
+      queue.join_pending([&](runtime::PendingLaunch& pending) {
+        const auto* other = dynamic_cast<EpilogueLaunch*>(&pending);
+        return other != nullptr && other->is_independent(reads, writes);
+      });
+  if (is_independent) {
+    try {
+      const runtime::AheadOfPending ahead(queue);
+      launch();
+      return;
+    } catch (const c10::OutOfMemoryError&) {
+      queue.flush_pending();  // gives back what it holds
+    }
+  }
+  launch();
 }
 
 bool can_have_epilogue(const EpilogueTarget& target) {

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <vector>
@@ -98,6 +99,15 @@ bool join_epilogue(
     const at::TensorBase& out,
     const std::function<std::optional<EpilogueStep>(const EpilogueValues&)>&
         make);
+
+// Calls `launch`, whose commands on the queue of `on` read and write these
+// tensors: ahead of the pending launch where they have nothing to do with it,
+// so that more can join that; else behind it. Without memory it is called
+// again.
+void launch_ahead(const at::TensorBase& on,
+                  std::initializer_list<at::Tensor> reads,
+                  std::initializer_list<at::Tensor> writes,
+                  const std::function<void()>& launch);
 
 // Whether the launch may be pending: its result is dense, of floating dtype,
 // and its queue can wait.

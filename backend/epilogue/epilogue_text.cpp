@@ -96,7 +96,13 @@ void add_operand(Pieces& pieces,
                                          : "0");
   pieces.four_values += std::string(", const ") +
                         (is_vector ? vector + " " : "compute_t ") + name;
-  if (is_same) {
+  if (is_same && dtype == DType::kBool) {
+    pieces.four += ", (" + vector + ")(";
+    for (int i = 0; i < 4; ++i) {
+      pieces.four += (i > 0 ? ", " : "") + load("(at) + " + std::to_string(i));
+    }
+    pieces.four += ")";
+  } else if (is_same) {
     pieces.four += ", load4_" + type + "(" + pointer + " + (at))";
   } else if (is_channel) {
     pieces.four += ", (" + vector + ")(";

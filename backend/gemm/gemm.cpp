@@ -315,6 +315,13 @@ Tensor float8_factor(const Tensor& matrix) {
   return float8_values(matrix);
 }
 
+// The gradient of a linear layer's weight: what the layer's backward pass
+// computes behind the gradient of its input.
+bool is_weight_gradient(const Tensor& left, const Tensor& right) {
+  return left.stride(0) == 1 && left.stride(1) > 1 && right.stride(1) == 1 &&
+         right.stride(0) > 1;
+}
+
 struct mm_out : at::meta::structured_mm {
   void impl(const Tensor& self, const Tensor& mat2, const Tensor& out) {
     TORCH_CHECK(self.dtype() == mat2.dtype(),
@@ -326,7 +333,12 @@ struct mm_out : at::meta::structured_mm {
       out.copy_(at::mm(float8_factor(self), float8_factor(mat2)));
       return;
     }
-    gemm_2d(self, mat2, out, 0, 1, out);
+    const auto multiply = [&] { gemm_2d(self, mat2, out, 0, 1, out); };
+    if (is_weight_gradient(self, mat2)) {
+      launch_ahead(out, {self, mat2}, {out}, multiply);
+    } else {
+      multiply();
+    }
   }
 };
 

@@ -8,6 +8,7 @@
 // rows that layer_norm_parameters adds up in order.
 
 #include "types.clh"
+#include "epilogue.clh"
 #include "group_rows.clh"
 
 #define ITEMS 8
@@ -122,10 +123,13 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_twic
 
 #if !BY_CHANNEL
 #define BACKWARD_PARAMETERS                                                   \
-  const long count, const int size, const int span,                           \
-      TENSOR(storage_t, grad_input), CONST_TENSOR(storage_t, grad_output),    \
+  TENSOR(storage_t, grad_input), const long count, const int size,            \
+      const int span, CONST_TENSOR(storage_t, grad_output),                   \
       CONST_TENSOR(storage_t, self), CONST_TENSOR(compute_t, means),          \
-      CONST_TENSOR(compute_t, inverse_deviations), CONST_TENSOR(param_t, weight)
+      CONST_TENSOR(compute_t, inverse_deviations),                            \
+      CONST_TENSOR(param_t, weight) EPILOGUE_PARAMETERS
+#define STORE_GRADIENT(i, value)                                              \
+  STORE(POINTER(grad_input), start + (i), EPILOGUE(value, start + (i), 0));
 
 #define FIND_STATISTICS                                                       \
   const compute_t mean = end > 0 ? POINTER(means)[row] : 0;                   \
@@ -151,8 +155,7 @@ void layer_norm_kept_backward(BACKWARD_PARAMETERS) {
   }
   FINISH_SUMS(shift, slope)
   FOR_OWN(k, i, 0)
-    STORE(POINTER(grad_input), start + i,
-          (grads[k] - shift - deviations[k] * slope) * inverse);
+    STORE_GRADIENT(i, (grads[k] - shift - deviations[k] * slope) * inverse)
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
@@ -176,7 +179,7 @@ void layer_norm_twice_backward(BACKWARD_PARAMETERS) {
   for (int i = along; i < end; i += span) {
     const compute_t grad = LOAD(POINTER(grad_output), start + i) * WEIGHT(i);
     const compute_t d = LOAD(POINTER(self), start + i) - mean;
-    STORE(POINTER(grad_input), start + i, (grad - shift - d * slope) * inverse);
+    STORE_GRADIENT(i, (grad - shift - d * slope) * inverse)
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "../common/group_rows.h"
 #include "../common/integers.h"
+#include "../epilogue/epilogue.h"
 #include "kernel_sources.h"
 #include "params.h"
 
@@ -46,6 +47,39 @@ void launch_rows(const NormRows& rows,
          arguments...);
 }
 
+void launch_grad_input(const NormRows& rows,
+                       const Tensor& grad_output,
+                       const Tensor& input,
+                       const Tensor& mean,
+                       const Tensor& inverse_deviation,
+                       const Tensor& weight,
+                       const Tensor& grad_input) {
+  const GroupRows groups(rows.size, 1);
+  const EpilogueTarget target{
+      "native_layer_norm_backward",
+      grad_input,
+      {grad_output, input, mean, inverse_deviation, weight}};
+  launch_with_epilogue(
+      &target,
+      input,
+      sources::layer_norm_groups,
+      groups.keeps ? "layer_norm_kept_backward" : "layer_norm_twice_backward",
+      {{"DTYPE", dtype_of(input)},
+       {"PARAM_DTYPE", dtype_of(rows.param_type)},
+       {"BY_CHANNEL", false},
+       {"WG_SIZE", groups.work_group}},
+      range(groups.groups(rows.rows) * groups.work_group, groups.work_group),
+      arg(grad_input),
+      rows.rows,
+      static_cast<int32_t>(rows.size),
+      static_cast<int32_t>(groups.span),
+      arg_in(grad_output),
+      arg_in(input),
+      arg_in(mean),
+      arg_in(inverse_deviation),
+      arg_in(weight));
+}
+
 template <class... Arguments>
 void launch_columns(const NormRows& rows,
                     const Tensor& input,
@@ -84,6 +118,40 @@ void add_up(const NormRows& rows,
                  arg(grad_bias),
                  arg_in(weight_sums),
                  arg_in(bias_sums));
+}
+
+void launch_parameter_gradients(const NormRows& rows,
+                                const Tensor& grad_output,
+                                const Tensor& input,
+                                const Tensor& mean,
+                                const Tensor& inverse_deviation,
+                                const Tensor& grad_weight,
+                                const Tensor& grad_bias) {
+  const int64_t wanted =
+      std::clamp<int64_t>(std::min(kGroups / ceil_div(rows.size, kColumns),
+                                   rows.rows / kLeastChunk),
+                          1,
+                          kMostChunks);
+  const int64_t chunk = ceil_div(rows.rows, wanted);
+  const int64_t chunks = ceil_div(rows.rows, chunk);
+  const auto options = input.options().dtype(compute_type(input.scalar_type()));
+  const Tensor weight_sums = at::empty({chunks, rows.size}, options);
+  const Tensor bias_sums = at::empty({chunks, rows.size}, options);
+  const auto size = static_cast<int32_t>(rows.size);
+  launch_columns(rows,
+                 input,
+                 "layer_norm_parameter_chunks",
+                 chunks,
+                 rows.rows,
+                 size,
+                 chunk,
+                 arg(weight_sums),
+                 arg(bias_sums),
+                 arg_in(grad_output),
+                 arg_in(input),
+                 arg_in(mean),
+                 arg_in(inverse_deviation));
+  add_up(rows, input, chunks, grad_weight, grad_bias, weight_sums, bias_sums);
 }
 
 }  // namespace
@@ -129,46 +197,20 @@ void layer_norm_gradients_by_groups(const NormRows& rows,
                                     const Tensor& grad_input,
                                     const Tensor& grad_weight,
                                     const Tensor& grad_bias) {
+  if (grad_weight.defined() || grad_bias.defined()) {
+    launch_parameter_gradients(rows,
+                               grad_output,
+                               input,
+                               mean,
+                               inverse_deviation,
+                               grad_weight,
+                               grad_bias);
+  }
+  // Last: it is pending, and what follows in the backward pass joins it.
   if (grad_input.defined()) {
-    launch_rows(rows,
-                input,
-                "layer_norm_kept_backward",
-                "layer_norm_twice_backward",
-                arg(grad_input),
-                arg_in(grad_output),
-                arg_in(input),
-                arg_in(mean),
-                arg_in(inverse_deviation),
-                arg_in(weight));
+    launch_grad_input(
+        rows, grad_output, input, mean, inverse_deviation, weight, grad_input);
   }
-  if (!grad_weight.defined() && !grad_bias.defined()) {
-    return;
-  }
-  const int64_t wanted =
-      std::clamp<int64_t>(std::min(kGroups / ceil_div(rows.size, kColumns),
-                                   rows.rows / kLeastChunk),
-                          1,
-                          kMostChunks);
-  const int64_t chunk = ceil_div(rows.rows, wanted);
-  const int64_t chunks = ceil_div(rows.rows, chunk);
-  const auto options = input.options().dtype(compute_type(input.scalar_type()));
-  const Tensor weight_sums = at::empty({chunks, rows.size}, options);
-  const Tensor bias_sums = at::empty({chunks, rows.size}, options);
-  const auto size = static_cast<int32_t>(rows.size);
-  launch_columns(rows,
-                 input,
-                 "layer_norm_parameter_chunks",
-                 chunks,
-                 rows.rows,
-                 size,
-                 chunk,
-                 arg(weight_sums),
-                 arg(bias_sums),
-                 arg_in(grad_output),
-                 arg_in(input),
-                 arg_in(mean),
-                 arg_in(inverse_deviation));
-  add_up(rows, input, chunks, grad_weight, grad_bias, weight_sums, bias_sums);
 }
 
 void group_norm_gradients_by_groups(const NormRows& rows,

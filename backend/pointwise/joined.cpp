@@ -85,8 +85,9 @@ bool may_be_step(const at::TensorIteratorBase& iter, const PointwiseOp& op) {
   }
   for (int i = 1; i < iter.ntensors(); ++i) {
     const at::ScalarType dtype = iter.dtype(i);
-    if (iter.is_cpu_scalar(i) ? at::isComplexType(dtype)
-                              : dtype != out.scalar_type()) {
+    if (iter.is_cpu_scalar(i)
+            ? at::isComplexType(dtype)
+            : dtype != out.scalar_type() && dtype != at::kBool) {
       return false;
     }
   }

@@ -1,5 +1,6 @@
 // native_dropout and its backward.
 #include "../../cpp/aten/fallback.h"
+#include "../epilogue/epilogue.h"
 #include "../pointwise/pointwise.h"
 
 #include <ATen/TensorIterator.h>
@@ -47,7 +48,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input,
             at::zeros_like(input, input.options().dtype(at::kBool))};
   }
   Tensor mask = at::empty_like(input, input.options().dtype(at::kBool));
-  mask.bernoulli_(1 - p);
+  launch_ahead(mask, {}, {mask}, [&] { mask.bernoulli_(1 - p); });
   return {apply_mask(input, mask, 1 / (1 - p)), mask};
 }
 

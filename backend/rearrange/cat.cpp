@@ -1,27 +1,99 @@
-// cat: one strided, converting copy an input.
+// cat: a strided, converting copy an input, and on GPUs one launch for several
+// inputs of one shape.
+#include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
+#include "../pointwise/pointwise.h"
 
+#include <ATen/TensorIterator.h>
 #include <ATen/ops/cat_meta.h>
 #include <ATen/ops/cat_ops.h>
+
+#include <algorithm>
+#include <vector>
 
 namespace torch_opencl::ops {
 namespace {
 
 using namespace torch_opencl::aten;
 
+constexpr size_t kMostAtOnce = 4;
+constexpr int64_t kMaxCatDimensions = 15;
+constexpr PointwiseOp kCopies[kMostAtOnce + 1] = {
+    {},
+    {},
+    {.name = "cat_2",
+     .expression = "to0 = from0; to1 = from1;",
+     .inputs = "from0 from1",
+     .outputs = "to0 to1"},
+    {.name = "cat_3",
+     .expression = "to0 = from0; to1 = from1; to2 = from2;",
+     .inputs = "from0 from1 from2",
+     .outputs = "to0 to1 to2"},
+    {.name = "cat_4",
+     .expression = "to0 = from0; to1 = from1; to2 = from2; to3 = from3;",
+     .inputs = "from0 from1 from2 from3",
+     .outputs = "to0 to1 to2 to3"}};
+
+// Tensors of the same sizes, strides and dtype, which is the output's.
+bool copies_at_once(const std::vector<at::Tensor>& tensors,
+                    const at::Tensor& out) {
+  const at::Tensor& first = tensors.front();
+  return tensors.size() > 1 && !aten::device_of(out).is_cpu() &&
+         !out.is_complex() && first.dim() <= kMaxCatDimensions &&
+         std::all_of(
+             tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+               return tensor.sizes() == first.sizes() &&
+                      tensor.strides() == first.strides() &&
+                      tensor.scalar_type() == out.scalar_type() &&
+                      tensor.device() == out.device() && !tensor.is_neg();
+             });
+}
+
+// `slices` of the output are the tensors' places.
+void copy_several(c10::ArrayRef<at::Tensor> tensors,
+                  c10::ArrayRef<at::Tensor> slices) {
+  if (tensors.size() == 1) {
+    slices[0].copy_(tensors[0]);
+    return;
+  }
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false)
+      .check_all_same_dtype(false)
+      .resize_outputs(false);
+  for (const at::Tensor& slice : slices) {
+    config.add_output(slice);
+  }
+  for (const at::Tensor& tensor : tensors) {
+    config.add_const_input(tensor);
+  }
+  at::TensorIterator iter = config.build();
+  pointwise(iter, kCopies[tensors.size()], {});
+}
+
 struct cat_out : at::meta::structured_cat {
   void impl(const meta_return_ty& precomputed,
             const at::ITensorListRef& tensors,
             int64_t /*dim*/,
             const at::Tensor& out) {
+    std::vector<at::Tensor> wanted, slices;
     int64_t first = 0;
     for (const at::Tensor& tensor : tensors) {
       if (tensor.dim() == 1 && tensor.size(0) == 0) {
         continue;  // of any rank, for history's sake
       }
       const int64_t count = tensor.size(precomputed.dim);
-      out.narrow(precomputed.dim, first, count).copy_(tensor);
+      slices.push_back(out.narrow(precomputed.dim, first, count));
+      wanted.push_back(tensor);
       first += count;
+    }
+    if (wanted.empty()) {
+      return;
+    }
+    const size_t at_once = copies_at_once(wanted, out) ? kMostAtOnce : 1;
+    for (size_t i = 0; i < wanted.size(); i += at_once) {
+      const size_t count = std::min(at_once, wanted.size() - i);
+      copy_several(c10::ArrayRef(wanted).slice(i, count),
+                   c10::ArrayRef(slices).slice(i, count));
     }
   }
 };

@@ -11,6 +11,7 @@
 
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
+#include "../epilogue/epilogue.h"
 
 #include <numeric>
 
@@ -72,7 +73,10 @@ struct sum_out : at::meta::structured_sum_dim_IntList {
       result.zero_();
       return;
     }
-    reduce(iter, kSum, {}, compute_type(type));
+    // The gradient of a bias does not keep what is pending from its own.
+    launch_ahead(result, {self}, {result}, [&] {
+      reduce(iter, kSum, {}, compute_type(type));
+    });
   }
 };
 

@@ -21,6 +21,8 @@ from typing import Any
 from . import tools
 
 ELEMENT_SIZES = (1, 2, 4, 8)
+# Kernels that are enqueued ahead of a pending launch.
+AHEAD = ("random_bernoulli", "reduce")
 
 
 def trace(network: str, mode: str, recorder: Path, to: Path) -> dict[str, Any]:
@@ -178,9 +180,13 @@ def record(network: str, mode: str) -> dict[str, Any]:
             self._pending: dict[str, Any] | None = None  # the op whose launch is
 
         def give(self, begin: int) -> int:
-            """The first launch from ``begin`` on to the op it was pending of."""
-            if self._pending is None or len(recording.launches) == begin:
+            """The first launch from ``begin`` on that may have been pending to
+            the op it was pending of. Others went ahead of it."""
+            names = [it.get("launch", "") for it in recording.launches[begin:]]
+            ahead = [name in AHEAD for name in names]
+            if self._pending is None or all(ahead):
                 return begin
+            begin += ahead.index(False)
             op, self._pending = self._pending, None
             if op["begin"] == op["end"]:
                 op["begin"] = begin

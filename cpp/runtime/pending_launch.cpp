@@ -1,5 +1,6 @@
 #include "pending_launch.h"
 
+#include "ahead_of_pending.h"
 #include "config.h"
 
 #include <exception>
@@ -9,11 +10,18 @@ namespace torch_opencl::runtime {
 
 namespace {
 
-// The queue that this thread is enqueueing a pending launch in. What that
-// launches must not wait for it.
+// The queue that this thread is enqueueing a pending launch in, or commands
+// ahead of it. What that launches must not wait for it.
 thread_local const Queue* enqueueing = nullptr;
 
 }  // namespace
+
+AheadOfPending::AheadOfPending(const Queue& queue)
+    : outer_(std::exchange(enqueueing, &queue)) {}
+
+AheadOfPending::~AheadOfPending() {
+  enqueueing = outer_;
+}
 
 void KernelArguments::add_bytes(const void* bytes, size_t size) {
   const uint32_t begin = begins_[count_];

@@ -246,6 +246,92 @@ def test_gradients_of_activations(device, activation):
     check(in_place, [torch.randn(2, 3, 5, 7), torch.randn(4, 3, 1, 1)], device)
 
 
+@pytest.mark.parametrize("size", [24, 5000])
+def test_gradients_of_layer_norms(device, size):
+    """The sum of a fork's gradients follows that of a layer norm."""
+
+    def before(x, weight, bias, second):
+        y = F.layer_norm(x, (size,), weight, bias)
+        return x + F.gelu(y * second)
+
+    def after(x, weight, bias, second):
+        y = F.layer_norm(x * second + x, (size,), weight, bias)
+        return F.relu(y) + y
+
+    tensors = [torch.randn(3, 7, size), *torch.randn(3, size).unbind()]
+    check(before, tensors, device)
+    check(after, tensors, device)
+    check(before, tensors, device, torch.float64)
+
+
+def test_dropout_joins(device):
+    """The mask is drawn ahead of what is pending, as it is without that."""
+    x, weight, bias = convolution(6, (2, 5, 7, 9))
+    tensors = [tensor.to(device) for tensor in (x, weight, bias)]
+    ones = torch.ones(2, 6, 7, 9, device=device)
+    for number in range(2):
+        torch.manual_seed(number)
+        joined = F.dropout(convolve(*tensors), 0.4) + 1
+        torch.manual_seed(number)
+        mask = F.dropout(ones, 0.4) > 0
+        state = torch.get_rng_state()
+        expected = convolve(x, weight, bias) / 0.6 * mask.cpu() + 1
+        torch.testing.assert_close(joined.cpu(), expected, atol=1e-4, rtol=1e-4)
+        assert 0.4 < mask.float().mean().item() < 0.8
+        assert torch.equal(state, torch.get_rng_state())
+    inputs = [tensor.requires_grad_() for tensor in tensors]
+    out = F.dropout(F.gelu(convolve(*inputs)), 0.5)
+    out.sum().backward()
+    kept = (out != 0).cpu()
+    cpu = [tensor.requires_grad_() for tensor in (x, weight, bias)]
+    (F.gelu(convolve(*cpu)) * kept * 2).sum().backward()
+    for ours, cpus in zip(inputs, cpu, strict=True):
+        torch.testing.assert_close(ours.grad.cpu(), cpus.grad, atol=1e-3, rtol=1e-4)
+
+
+def test_masks(device):
+    matrices = [torch.randn(37, 19), torch.randn(24, 19)]
+    mask = torch.rand(37, 24) > 0.5
+    for mask_of in (mask, mask[:, :1], mask[:1], mask[0, 0]):
+        check(
+            lambda a, b, m: ((a @ b.T) * m, torch.where(m, a @ b.T, -1.0)),
+            [*matrices, mask_of],
+            device,
+            backward=False,
+        )
+
+
+def test_what_goes_ahead(device):
+    """Weight gradients and sums overtake only what they have nothing to do with."""
+    x, weight, other = torch.randn(40, 24), torch.randn(24, 24), torch.randn(40, 16)
+
+    def ahead(x, weight, other):
+        y = x @ weight
+        return y, x.t() @ other, x.sum(0), F.relu(y)
+
+    def reads(x, weight, other):
+        y = x @ weight
+        z = y.t() @ other
+        return z, y.sum(0), F.relu(y), y.sum()
+
+    def writes(x, weight, other):
+        x, other = x * 1, other * 1
+        y = (x @ weight) + x
+        torch.sum(y, 0, out=x[0])
+        torch.mm(x.t(), other * 2, out=other.view(-1)[:384].view(24, 16))
+        return y, x, other, F.relu(y)
+
+    def operand(x, weight, other):
+        x = x * 1
+        y = x @ weight
+        z = y * x
+        torch.sum(other, 0, out=x.view(-1)[:16])
+        return F.relu(z), x
+
+    for function in (ahead, reads, writes, operand):
+        check(function, [x, weight, other], device, backward=False)
+
+
 def test_statistics_are_no_operands(device):
     """The batch norm that is pending writes them."""
     for shape in ((3, 5, 6, 7), (16, 5, 40, 40)):

@@ -298,3 +298,49 @@ assert counter.tolist() == 3
         device,
         TORCH_OPENCL_DEVICE_CLASS="gpu",
     )
+
+
+def test_what_a_training_step_joins(device):
+    _run(
+        """
+F = torch.nn.functional
+x = torch.randn(40, 72, device=DEVICE)
+weight = torch.randn(72, 72, device=DEVICE, requires_grad=True)
+scale = torch.rand(72, device=DEVICE)
+grad = torch.randn(40, 72, device=DEVICE)
+saved = torch.native_layer_norm(x, (72,), scale, scale, 1e-5)
+
+def dropout(): return x + F.dropout(F.linear(x, weight), 0.5)
+def normalized():
+    parts = torch.ops.aten.native_layer_norm_backward(
+        grad, x, (72,), saved[1], saved[2], scale, scale, [True, True, True]
+    )
+    total = parts[0] + grad
+    return total, total * 2
+def linear_backward():
+    with torch.no_grad():
+        y = x.mm(weight)
+        return y, x.t().mm(grad), grad.sum(0), torch.ops.aten.gelu_backward(y, grad)
+def stacked(): return torch.stack([x, grad, x, grad, x, grad])
+
+for function, expected in (
+    (dropout, 2),
+    (normalized, 3),
+    (linear_backward, 3),
+    (stacked, 2),
+):
+    def calls():
+        result = function()
+        torch.opencl.synchronize()
+        return result
+    calls()
+    assert launches(calls) == expected, (function, launches(calls))
+
+# memory that only the pending launch holds is given back
+y = x.mm(weight)
+del y
+assert x.t().mm(grad).shape == (72, 72)
+""",
+        device,
+        TORCH_OPENCL_DEVICE_CLASS="gpu",
+    )
