@@ -67,6 +67,7 @@ struct KernelKey {
   size_t step_count;
   std::array<StepText, kMaxSteps> steps{};
   std::array<ListUse, kMaxLists> uses{};
+  bool has_many_slots = false;
 
   bool operator==(const KernelKey&) const = default;
 };
@@ -356,6 +357,8 @@ class FusedGroup : public runtime::PendingLaunch {
       }
     }
     if (writes) {
+      key.has_many_slots = result.has_many_slots =
+          may_have_many_slots(queue.device(), result.lists);
       launch_multi_tensor(
           queue, find_kernel(queue.device(), key, result), result);
     }

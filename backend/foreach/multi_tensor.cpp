@@ -18,8 +18,12 @@ using at::Tensor;
 
 // OpenCL 1.2 guarantees 1024 bytes of kernel parameters.
 constexpr size_t kParameterBytes = 1000;
-constexpr int kSlots = 8;
-constexpr int kSlotShift = 29;
+// A place is a slot and an offset in elements, in 32 bits: of many slots the
+// offsets have fewer.
+constexpr int kFewSlots = 8;
+constexpr int kFewSlotsShift = 29;
+constexpr int kManySlots = 24;
+constexpr int kManySlotsShift = 27;
 
 bool calls_function(const std::string& statements) {
   for (size_t i = 1; i < statements.size(); ++i) {
@@ -47,6 +51,8 @@ struct Shape {
   int scalars;         // of each tensor
   int shared_scalars;  // of all
   bool is_double;
+  int slots;       // buffers
+  int slot_shift;  // bits of an offset
 
   size_t scalar_bytes() const { return is_double ? 8 : 4; }
   int all_scalars() const { return shared_scalars + tensors * scalars; }
@@ -60,7 +66,9 @@ Shape shape_of(const MultiTensorLaunch& launch) {
   for (const ScalarOperand& scalar : launch.scalars) {
     ++(scalar.values.size() == 1 ? shape.shared_scalars : shape.scalars);
   }
-  const size_t fixed = kSlots * sizeof(cl_mem) + 4 * sizeof(uint32_t) + 8 +
+  shape.slots = launch.has_many_slots ? kManySlots : kFewSlots;
+  shape.slot_shift = launch.has_many_slots ? kManySlotsShift : kFewSlotsShift;
+  const size_t fixed = shape.slots * sizeof(cl_mem) + 4 * sizeof(uint32_t) + 8 +
                        shape.shared_scalars * shape.scalar_bytes();
   const size_t each = sizeof(uint32_t) * (2 + shape.operands) +
                       shape.scalar_bytes() * shape.scalars;
@@ -98,7 +106,7 @@ std::string text_of(const MultiTensorLaunch& launch,
           number(shape.tensors * shape.operands) + "];\n} table_t;\n";
   text += "kernel __attribute__((reqd_work_group_size(" + number(group) +
           ", 1, 1))) void multi_tensor(const table_t table, const uint length";
-  for (int slot = 0; slot < kSlots; ++slot) {
+  for (int slot = 0; slot < shape.slots; ++slot) {
     text += ", global uchar *m" + number(slot);
   }
   text +=
@@ -115,12 +123,12 @@ std::string text_of(const MultiTensorLaunch& launch,
     text += "  place = table.place[t * " + number(shape.operands) + " + " +
             number(k) + "];\n  global " + type + " *" + name +
             "_at = (global " + type + " *)(";
-    for (int slot = 0; slot < kSlots - 1; ++slot) {
-      text += "place >> " + number(kSlotShift) + " == " + number(slot) +
+    for (int slot = 0; slot < shape.slots - 1; ++slot) {
+      text += "place >> " + number(shape.slot_shift) + " == " + number(slot) +
               " ? m" + number(slot) + " : ";
     }
-    text += "m" + number(kSlots - 1) + ") + (place & " +
-            number((1 << kSlotShift) - 1) + ");\n";
+    text += "m" + number(shape.slots - 1) + ") + (place & " +
+            number((1 << shape.slot_shift) - 1) + ");\n";
     if (operands[k].is_single && operands[k].is_read) {
       text += "  const compute_t " + name + " = " +
               load_text(operands[k].dtype, name + "_at", "0") + ";\n";
@@ -197,6 +205,7 @@ runtime::Kernel& find_kernel(runtime::Device& device,
     use += scalar.name;
     use += scalar.values.size() == 1 ? '1' : 'n';
   }
+  use += launch.has_many_slots ? 'm' : 'f';
   const Key key{device.index(), use, dtypes, launch.compute};
   {
     const std::shared_lock lock(mutex);
@@ -244,6 +253,7 @@ std::vector<unsigned char> bytes_of(const Batch& batch, const Shape& shape) {
 // The lists' places for tensor `t` as the table has them.
 std::vector<uint32_t> places_of(const std::vector<ListOperand>& lists,
                                 size_t t,
+                                int slot_shift,
                                 std::vector<cl_mem>& slots) {
   std::vector<uint32_t> places;
   for (const ListOperand& list : lists) {
@@ -253,7 +263,7 @@ std::vector<uint32_t> places_of(const std::vector<ListOperand>& lists,
     if (slot == slots.end()) {
       slots.push_back(view.memory);
     }
-    places.push_back(index << kSlotShift | static_cast<uint32_t>(view.offset));
+    places.push_back(index << slot_shift | static_cast<uint32_t>(view.offset));
   }
   return places;
 }
@@ -277,10 +287,21 @@ uint32_t chunk_length(const runtime::Device& device,
 std::optional<BufferView> place_of(const Tensor& tensor) {
   const BufferView view = arg(tensor);
   if (tensor.numel() > 0 &&
-      (view.offset >= (1u << kSlotShift) || !fits_int32(tensor.numel()))) {
+      (view.offset >= (1u << kFewSlotsShift) || !fits_int32(tensor.numel()))) {
     return std::nullopt;
   }
   return view;
+}
+
+bool may_have_many_slots(const runtime::Device& device,
+                         const std::vector<ListOperand>& lists) {
+  const auto is_near = [](const BufferView& place) {
+    return place.offset < (1u << kManySlotsShift);
+  };
+  return !device.is_cpu() &&
+         std::all_of(lists.begin(), lists.end(), [&](const ListOperand& list) {
+           return std::all_of(list.places.begin(), list.places.end(), is_near);
+         });
 }
 
 runtime::Kernel& build_multi_tensor(runtime::Device& device,
@@ -320,6 +341,7 @@ bool multi_tensor_apply(const char* name,
     launch.lists.push_back(std::move(list));
   }
   runtime::Queue& queue = queue_of(first[0]);
+  launch.has_many_slots = may_have_many_slots(queue.device(), launch.lists);
   runtime::Kernel& kernel =
       find_kernel(queue.device(), name, statements, launch);
   queue.flush_pending();
@@ -350,7 +372,7 @@ void launch_multi_tensor(runtime::Queue& queue,
     cl_uint index = 0;
     runtime::bind_bytes(kernel.handle, index, bytes.data(), bytes.size());
     runtime::bind_argument(kernel.handle, index, length);
-    for (int slot = 0; slot < kSlots; ++slot) {
+    for (int slot = 0; slot < shape.slots; ++slot) {
       const cl_mem memory = slot < static_cast<int>(batch.slots.size())
                                 ? batch.slots[slot]
                                 : batch.slots[0];
@@ -368,13 +390,14 @@ void launch_multi_tensor(runtime::Queue& queue,
       continue;
     }
     std::vector<cl_mem> slots = batch.slots;
-    std::vector<uint32_t> places = places_of(launch.lists, t, slots);
-    if (slots.size() > kSlots ||
+    std::vector<uint32_t> places =
+        places_of(launch.lists, t, shape.slot_shift, slots);
+    if (slots.size() > static_cast<size_t>(shape.slots) ||
         batch.elements.size() == static_cast<size_t>(shape.tensors)) {
       flush();
       slots.clear();
-      places = places_of(launch.lists, t, slots);
-      TORCH_INTERNAL_ASSERT(slots.size() <= kSlots);
+      places = places_of(launch.lists, t, shape.slot_shift, slots);
+      TORCH_INTERNAL_ASSERT(slots.size() <= static_cast<size_t>(shape.slots));
     }
     batch.slots = std::move(slots);
     for (const ListOperand& list : launch.lists) {

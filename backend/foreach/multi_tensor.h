@@ -54,7 +54,13 @@ struct MultiTensorLaunch {
   std::vector<int64_t> elements;  // of each tensor
   std::vector<ListOperand> lists;
   std::vector<ScalarOperand> scalars;
+  bool has_many_slots = false;  // names more buffers, in a kernel of its own
 };
+
+// GPUs' allocators have many segments. False where a place is too far into its
+// buffer to be named beside so many.
+bool may_have_many_slots(const runtime::Device& device,
+                         const std::vector<ListOperand>& lists);
 
 // A tensor's place; none where it lies too far into its buffer.
 std::optional<aten::BufferView> place_of(const at::Tensor& tensor);

@@ -344,3 +344,28 @@ assert x.t().mm(grad).shape == (72, 72)
         device,
         TORCH_OPENCL_DEVICE_CLASS="gpu",
     )
+
+
+def test_lists_in_many_buffers(device):
+    """More than a launch can name are several launches."""
+    _run(
+        """
+elements = 11 << 18  # 11 MiB: a buffer of its own
+x = [torch.full((elements + i,), float(i), device=DEVICE) for i in range(28)]
+buffers = {
+    s["address"] for s in torch.opencl.memory_snapshot() if s["total_size"] >= 4 * elements
+}
+def calls():
+    torch._foreach_mul_(x, 2.0)
+    torch._foreach_add_(x, [float(i) for i in range(28)])
+    torch.opencl.synchronize()
+calls()
+for i, tensor in enumerate(x):
+    assert (tensor == 3 * i).all(), i
+count = launches(calls)
+assert len(buffers) < 25 or count == 2, (len(buffers), count)
+assert count <= 2, count
+""",
+        device,
+        TORCH_OPENCL_DEVICE_CLASS="gpu",
+    )
