@@ -6,6 +6,7 @@
 
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/_assert_async_native.h>
+#include <ATen/ops/_functional_assert_async_native.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/multinomial_native.h>
 #include <ATen/ops/multinomial_ops.h>
@@ -68,6 +69,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   // Waits too: an error has to be raised by the call that makes it.
   m.impl("_assert_async", TORCH_FN(at::native::_assert_async_cpu));
   m.impl("_assert_async.msg", TORCH_FN(at::native::_assert_async_msg_cpu));
+  m.impl("_functional_assert_async.msg",
+         TORCH_FN(at::native::_functional_assert_async_msg_cpu));
 }
 
 }  // namespace torch_opencl::ops

@@ -1,4 +1,4 @@
-"""_masked_softmax, _add_relu and _aminmax: ops that are made of others."""
+"""_masked_softmax, _add_relu, _aminmax, _functional_assert_async: made of others."""
 
 from __future__ import annotations
 
@@ -114,3 +114,13 @@ def test_aminmax(device, dtype):
     for call in (torch._aminmax, lambda x: torch._aminmax(x, 1, keepdim=True)):
         for found, wanted in zip(call(x.to(device)), call(x), strict=True):
             assert_matches(found, wanted.double(), wanted)
+
+
+def test_functional_assert(device):
+    check_it = torch.ops.aten._functional_assert_async.msg
+    token = torch.tensor(3.0, device=device)
+    passed = check_it(torch.tensor(True, device=device), "wrong", token)
+    assert passed.item() == 3
+    with pytest.raises(RuntimeError, match="wrong"):
+        check_it(torch.tensor(False, device=device), "wrong", token)
+        torch.opencl.synchronize()
