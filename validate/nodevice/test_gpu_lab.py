@@ -416,7 +416,7 @@ def test_gate_s_baseline_keeps_reasons() -> None:
 
 
 def test_gate_counts_launches() -> None:
-    most = gate.LAUNCHES["unet"]
+    most = gate.floors.LAUNCHES["unet"]
     assert gate.launch_faults({"unet": most}) == []
     (more,) = gate.launch_faults({"unet": most + 1, "lstm": 1})
     assert f"unet has {most + 1} launches" in more
