@@ -171,6 +171,11 @@ def record(network: str, mode: str) -> dict[str, Any]:
             return each * sum(args[10][:2])
         return profiler._flops(function, args, kwargs, result)
 
+    def computes(function) -> bool:
+        name = function._overloadpacket.__name__
+        others = ("empty", "_view", "_local_scalar_dense")
+        return not (function.is_view or any(other in name for other in others))
+
     recording = Recording()
     ops: list[dict[str, Any]] = []
 
@@ -202,7 +207,9 @@ def record(network: str, mode: str) -> dict[str, Any]:
             # A batch normalisation makes the addition that counts it.
             pending = _C._pending_op(0) not in (None, "aten::add_")
             pends = self._pending is None and pending
-            if end > begin or pends:
+            # An op that joined has no launch; another library would launch it.
+            joins = self._pending is not None and computes(function)
+            if end > begin or pends or joins:
                 flops = flops_of(function, args, kwargs, result)
                 moved = profiler._necessary_bytes(function, args, kwargs, result)
                 shapes = profiler._shapes(args)
