@@ -222,7 +222,8 @@ Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
     }
   }
   if (!rolls) {
-    return self.clone(at::MemoryFormat::Preserve);
+    return self.clone(self.numel() == 0 ? at::MemoryFormat::Preserve
+                                        : self.suggest_memory_format());
   }
   if (aten::device_of(self).is_cpu()) {
     Tensor out =

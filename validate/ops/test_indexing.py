@@ -195,6 +195,12 @@ def test_flips_and_rolls_of_layouts(device):
     _same(number, number.to(device), lambda x: x.roll(1))
 
 
+def test_rolls_that_move_nothing_are_contiguous(device):
+    for size, shifts in (((1, 3, 5), 1), ((2, 3, 5), 2), ((0, 3, 5), 1)):
+        x = torch.randn(size).transpose(1, 2)
+        check(lambda x, n=shifts: x.roll(n, 0), [x], device, strides=True)
+
+
 def test_flips_of_many_dimensions(device):
     x = torch.randn([2] * 12)
     _same(x, x.to(device), lambda x: x.flip(1, 3, 5, 7, 9))
