@@ -58,7 +58,9 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
     if "polygamma" in op and (_has(program, torch.float64) or ": inf," in reason):
         return "torch's CPU is 1e-13 off, and finite at poles; test_math.py has mpmath"
     if op == "resizing" and _is_nearest_by_factor(program):
-        return "torch's CPU halves positions of twice the size in 2-d and gradients only"
+        return (
+            "torch's CPU halves positions of twice the size in 2-d and gradients only"
+        )
     if op == "sinc" and not program.inputs[0].values.is_floating_point():
         return "the sine of a multiple of pi is what its rounding leaves"
     infinities = map(_is_complex_infinity, program.inputs.values())
