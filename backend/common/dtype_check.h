@@ -26,6 +26,18 @@ inline void check_scalar_type(const at::Tensor& tensor, at::ScalarType type) {
               c10::toString(tensor.scalar_type()));
 }
 
+// Of what is added to a product, or of its first factor, and of the second.
+inline void check_dtype_of_mat2(const char* name,
+                                const at::Tensor& tensor,
+                                const at::Tensor& mat2) {
+  TORCH_CHECK(tensor.scalar_type() == mat2.scalar_type(),
+              name,
+              " and mat2 must have the same dtype, but got ",
+              tensor.scalar_type(),
+              " and ",
+              mat2.scalar_type());
+}
+
 inline void check_floating(const char* name, const at::Tensor& tensor) {
   check_implemented(
       at::isFloatingType(tensor.scalar_type()), name, tensor.scalar_type());

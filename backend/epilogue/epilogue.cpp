@@ -384,6 +384,7 @@ void launch_ahead(const at::TensorBase& on,
                   const std::function<void()>& launch) {
   runtime::Queue& queue = queue_of(on);
   const bool is_independent =
+      !queue.device().is_cpu() &&  // where nothing has an epilogue
       queue.join_pending([&](runtime::PendingLaunch& pending) {
         const auto* other = dynamic_cast<EpilogueLaunch*>(&pending);
         return other != nullptr && other->is_independent(reads, writes);

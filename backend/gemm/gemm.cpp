@@ -349,12 +349,8 @@ struct addmm_out : at::meta::structured_addmm {
             const Scalar& beta,
             const Scalar& alpha,
             const Tensor& out) {
-    TORCH_CHECK(mat1.dtype() == mat2.dtype() && self.dtype() == mat2.dtype(),
-                mat1.dtype() == mat2.dtype() ? "self" : "mat1",
-                " and mat2 must have the same dtype, but got ",
-                (mat1.dtype() == mat2.dtype() ? self : mat1).scalar_type(),
-                " and ",
-                mat2.scalar_type());
+    check_dtype_of_mat2("mat1", mat1, mat2);
+    check_dtype_of_mat2("self", self, mat2);
     if (is_float8(self)) {
       out.copy_(at::addmm(float8_factor(self),
                           float8_factor(mat1),

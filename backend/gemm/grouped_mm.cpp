@@ -108,8 +108,8 @@ void multiply(Grouped product, const Tensor& offsets) {
   if (product.left.stride(1) != 1) {
     product.left = product.left.contiguous();  // copy: vectors of the depth
   }
-  if (product.right.stride(-2) != 1) {  // copy: the same
-    product.right = product.right.mT().contiguous().mT();
+  if (product.right.stride(-2) != 1) {
+    product.right = product.right.mT().contiguous().mT();  // copy: as above
   }
   launch_grouped(product,
                  ends,

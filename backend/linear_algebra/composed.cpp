@@ -30,16 +30,8 @@ using at::Tensor;
 void check_addbmm_dtypes(const Tensor& sum,
                          const Tensor& batch1,
                          const Tensor& batch2) {
-  TORCH_CHECK(sum.scalar_type() == batch2.scalar_type(),
-              "self and mat2 must have the same dtype, but got ",
-              sum.scalar_type(),
-              " and ",
-              batch2.scalar_type());
-  TORCH_CHECK(batch1.scalar_type() == batch2.scalar_type(),
-              "mat1 and mat2 must have the same dtype, but got ",
-              batch1.scalar_type(),
-              " and ",
-              batch2.scalar_type());
+  check_dtype_of_mat2("self", sum, batch2);
+  check_dtype_of_mat2("mat1", batch1, batch2);
 }
 
 Tensor addbmm(const Tensor& self,

@@ -12,6 +12,15 @@ def launches(function):
     before = torch_opencl._C._launch_count(torch.device(DEVICE).index)
     function()
     return torch_opencl._C._launch_count(torch.device(DEVICE).index) - before
+
+def assert_launches(function, expected):
+    # Of the second call, with those that are pending.
+    def calls():
+        result = function()
+        torch.opencl.synchronize()
+        return result
+    calls()
+    assert launches(calls) == expected, (function, launches(calls))
 """
 
 
@@ -213,12 +222,7 @@ for function, expected in (
     (normalized, 1),
     (overlapping, 3),
 ):
-    def calls():
-        result = function()
-        torch.opencl.synchronize()
-        return result
-    calls()
-    assert launches(calls) == expected, (function, launches(calls))
+    assert_launches(function, expected)
 """,
         device,
         TORCH_OPENCL_DEVICE_CLASS="gpu",
@@ -329,12 +333,7 @@ for function, expected in (
     (linear_backward, 3),
     (stacked, 2),
 ):
-    def calls():
-        result = function()
-        torch.opencl.synchronize()
-        return result
-    calls()
-    assert launches(calls) == expected, (function, launches(calls))
+    assert_launches(function, expected)
 
 # memory that only the pending launch holds is given back
 y = x.mm(weight)
