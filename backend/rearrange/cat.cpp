@@ -2,6 +2,7 @@
 // inputs of one shape.
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
+#include "../float8/float8.h"
 #include "../pointwise/pointwise.h"
 
 #include <ATen/TensorIterator.h>
@@ -61,10 +62,10 @@ void copy_several(c10::ArrayRef<at::Tensor> tensors,
       .check_all_same_dtype(false)
       .resize_outputs(false);
   for (const at::Tensor& slice : slices) {
-    config.add_output(slice);
+    config.add_owned_output(as_bytes(slice));
   }
   for (const at::Tensor& tensor : tensors) {
-    config.add_const_input(tensor);
+    config.add_owned_const_input(as_bytes(tensor));
   }
   at::TensorIterator iter = config.build();
   pointwise(iter, kCopies[tensors.size()], {});
