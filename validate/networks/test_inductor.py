@@ -224,6 +224,52 @@ def test_bad_index_is_reported(device):
     )
 
 
+_DIVISIONS = {
+    "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y,
+    "fmod": lambda x, y: torch.fmod(x, y),
+    "trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+}
+
+
+@pytest.mark.parametrize("name", _DIVISIONS)
+def test_integers_divided_by_zero(device, name):
+    function = _DIVISIONS[name]
+    compiled = torch.compile(
+        lambda x, y: (function(x, y) + 1, torch.where(y != 0, function(x, y), 0).sum(1))
+    )
+    for dtype in (torch.int32, torch.int64, torch.uint8):
+        for columns in (33, 1, 64):
+            x, y = torch.randint(1, 100, (2, 5, columns)).to(dtype)
+            y[3, columns // 2] = 0
+            zero, divisors = y.to(device), y.clamp(min=1).to(device)
+            with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                compiled(x.to(device), zero)
+                torch.opencl.synchronize(device)
+            found = compiled(x.to(device), divisors)
+            assert torch.equal(found[0].cpu(), function(x, divisors.cpu()) + 1)
+    floats = compiled(x.float().to(device), y.float().to(device))[0]
+    torch.testing.assert_close(
+        floats.cpu(), function(x.float(), y.float()) + 1, equal_nan=True
+    )
+
+
+def test_only_elements_divide(device):
+    """A divisor that is zero just beyond the last element, or where a mask is false."""
+
+    def function(x):
+        count = x.shape[0]
+        place = torch.arange(count, device=x.device)
+        padded = F.pad(x[1:] % (count - place[1:]), (2, 3))
+        return x // (count - place), padded.sum()
+
+    compiled = torch.compile(function)
+    for count in (17, 16, 40, 257):
+        x = torch.randint(1, 99, (count,))
+        for mine, theirs in zip(compiled(x.to(device)), function(x), strict=True):
+            assert torch.equal(mine.cpu(), theirs)
+
+
 def test_mutation(device):
     def function(x, y):
         x.add_(y)

@@ -148,4 +148,6 @@ OF_BOOL |= {
         ("xor", "bitwise_xor"),
     )
 }
+# Of integers they raise where the second argument is zero.
+DIVISIONS = {"fmod", "mod", "remainder", "floordiv", "truncdiv"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

@@ -95,25 +95,12 @@ class FunctionBody(KernelBody):
         text = f"load_run_{name_of(stored)}({pointer} + ({place}), width)"
         return self._generated(Text(text, compute_dtype(stored), True))
 
-    def safe_index(self, index: Variable, size: sympy.Expr) -> Variable:
-        """As of other kernels, but only where the result is used."""
+    def used_lanes(self, lanes: bool) -> str:
+        """Only lanes whose score is used."""
         if not self.used:
-            return super().safe_index(index, size)
-        bounds = index.bounds
-        is_below = isinstance(size, sympy.Number) and bounds.upper < size
-        if bounds.lower >= 0 and is_below:
-            return index
-        self.reports = True
-        lanes, used = has_lanes(index), "used"
-        if self.lane_mask:
-            used = f"(used & {self.lane_mask})"
-        if self.shape.lanes and not lanes:
-            used = f"(any({used}) != 0)"
-        text = (
-            f"safe_index(record, op, {operand(index, torch.int64, lanes)}, "
-            f"{self.index_to_str(size)}, {used})"
-        )
-        return self._generated(Text(text, torch.int64, lanes))
+            return super().used_lanes(lanes)
+        used = f"(used & {self.lane_mask})" if self.lane_mask else "used"
+        return f"(any({used}) != 0)" if self.shape.lanes and not lanes else used
 
     def use_math(self, dtype: torch.dtype) -> None:
         if dtype == torch.float64:

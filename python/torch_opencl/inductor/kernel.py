@@ -14,7 +14,7 @@ from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from .operations import OpenCLOverrides, has_lanes, operand
+from .operations import OpenCLOverrides, has_lanes, is_outer, operand
 from .printer import print_index
 from .reductions import Accumulator, accumulator
 from .types import SCALAR, NotGenerated, Text, compute_dtype, name_of, type_of
@@ -320,14 +320,31 @@ class KernelBody(SIMDKernel):
             return index
         self.reports = True
         lanes = has_lanes(index)
-        used = self.lane_mask
-        if not lanes:
-            used = f"any({used}) != 0" if used else "true"
         text = (
             f"safe_index(record, op, {operand(index, torch.int64, lanes)}, "
-            f"{self.index_to_str(size)}, {used or '(int16)(-1)'})"
+            f"{self.index_to_str(size)}, {self.used_lanes(lanes)})"
         )
         return self._generated(Text(text, torch.int64, lanes, index.outer))
+
+    def used_lanes(self, lanes: bool) -> str:
+        """Whether the results of a value, or of each lane of it, are used."""
+        if lanes:
+            return self.lane_mask or "(int16)(-1)"
+        return f"any({self.lane_mask}) != 0" if self.lane_mask else "true"
+
+    def safe_divisor(self, divisor, dtype: torch.dtype):
+        """``divisor`` as integers of ``dtype``. A zero is reported, and the next wait
+        raises."""
+        bounds = getattr(divisor, "bounds", None)
+        if 0 not in (bounds if bounds is not None else (divisor,)):
+            return divisor
+        self.reports = True
+        lanes = has_lanes(divisor)
+        used = self.used_lanes(lanes)
+        if lanes:  # those beyond a tail may have values of their own
+            used = f"{used} & (LANE_NUMBERS < width)"
+        text = f"safe_divisor(record, op, {operand(divisor, dtype, lanes)}, {used})"
+        return self._generated(Text(text, dtype, lanes, is_outer(divisor)))
 
     def check_bounds(self, expr, size, lower: bool, upper: bool) -> None:
         """Reports an index that no load goes on with."""

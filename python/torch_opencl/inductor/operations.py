@@ -18,6 +18,7 @@ from torch._inductor.virtualized import V
 from .expressions import (
     ARITHMETIC,
     COMPARISONS,
+    DIVISIONS,
     FLOATING,
     FROM_MATH,
     OF_BOOL,
@@ -136,8 +137,9 @@ def _arithmetic_op(name: str, of_floating: str | None, of_integers: str):
             return expression(of_floating, arguments, dtype)
         if name in ("abs", "sign") and any(map(has_lanes, arguments)):
             raise NotGenerated(f"{name} of vectors of {dtype}")
-        if name in ("relu", "maximum", "minimum") and not dtype.is_signed:
-            return expression(of_integers, arguments, dtype)
+        if name in DIVISIONS:
+            dividend, divisor = arguments
+            arguments = dividend, V.kernel.safe_divisor(divisor, dtype)
         return expression(of_integers, arguments, dtype)
 
     return op
