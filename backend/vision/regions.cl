@@ -8,15 +8,21 @@
 #include "types.clh"
 #include "boxes.clh"
 
-#define FORWARD_PARAMETERS                                              \
-  const geometry_t geometry, TENSOR(storage_t, out), TENSOR(int, info), \
-      CONST_TENSOR(storage_t, image), CONST_TENSOR(storage_t, regions)
+#define FORWARD_PARAMETERS                                        \
+  const geometry_t geometry, TENSOR(storage_t, out), TENSOR(int, info),\
+      CONST_TENSOR(storage_t, image), CONST_TENSOR(storage_t, regions),\
+      global report_t *record, const int op
 
-#define BIN                                             \
-  const geometry_t *g = &geometry;                      \
-  const size_t item = get_global_id(0);                 \
-  if (item >= pooled_size(g)) return;                   \
-  const bin_t bin = bin_of(g, item);
+#define BIN                                                       \
+  const geometry_t *g = &geometry;                                \
+  const size_t item = get_global_id(0);                           \
+  if (item >= pooled_size(g)) return;                             \
+  const bin_t bin = bin_of(g, item);                              \
+  if (!has_image(g, POINTER(regions), bin.region, record, op)) {  \
+    STORE(POINTER(out), item, 0);                                 \
+    POINTER(info)[item] = -1;                                     \
+    return;                                                       \
+  }
 
 #define BACKWARD_PARAMETERS                                                   \
   const geometry_t geometry, TENSOR(compute_t, grad_image),                   \

@@ -1,5 +1,6 @@
 // torchvision's pooling of regions of interest, with gradients.
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/reports.h"
 #include "../common/dtype_check.h"
 #include "kernel_sources.h"
 
@@ -61,13 +62,13 @@ RegionGeometry<Real> geometry_of(const RegionProblem& problem,
   return geometry;
 }
 
-template <class... Tensors>
+template <class... Arguments>
 void launch_regions(const char* kernel,
                     const RegionProblem& problem,
                     const Tensor& image,
                     const Tensor& pooled,
                     size_t items,
-                    const Tensors&... tensors) {
+                    const Arguments&... arguments) {
   const auto run = [&](const auto& geometry) {
     launch(image,
            sources::regions,
@@ -75,7 +76,7 @@ void launch_regions(const char* kernel,
            {{"DTYPE", dtype_of(pooled)}, {"WG_SIZE", kWorkGroup}},
            range(items, kWorkGroup),
            geometry,
-           arg(tensors)...);
+           arguments...);
   };
   if (pooled.scalar_type() == at::kDouble) {
     run(geometry_of<double>(problem, image, pooled));
@@ -130,10 +131,11 @@ Pooled forward(const char* name,
                    image,
                    out,
                    out.numel(),
-                   out,
-                   info,
-                   image,
-                   rois.contiguous());  // copy: rows of five
+                   arg(out),
+                   arg(info),
+                   arg(image),
+                   arg(rois.contiguous()),  // copy: rows of five
+                   reports(image, name));
   }
   return {out, info};
 }
@@ -154,15 +156,16 @@ Tensor backward(const char* kernel,
   if (grad.numel() == 0) {
     return grad_image.zero_().to(grad.scalar_type());
   }
-  launch_regions(kernel,
-                 problem,
-                 grad_image,
-                 grad,
-                 grad_image.size(0) * grad_image.size(1),
-                 grad_image,
-                 grad.contiguous(),  // copy: bins are found without strides
-                 info,
-                 rois.contiguous());  // copy: rows of five
+  launch_regions(
+      kernel,
+      problem,
+      grad_image,
+      grad,
+      grad_image.size(0) * grad_image.size(1),
+      arg(grad_image),
+      arg(grad.contiguous()),  // copy: bins are found without strides
+      arg(info),
+      arg(rois.contiguous()));  // copy: rows of five
   return grad_image.to(grad.scalar_type());
 }
 

@@ -108,6 +108,22 @@ def test_undeformed_is_conv2d(device):
     torch.testing.assert_close(result.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("image", [2, -1, 9e9])
+@pytest.mark.parametrize("name", _POOLS)
+def test_regions_of_no_image(device, name, image):
+    """The CPU reads foreign memory."""
+    x, rois = torch.randn(2, 18, 20, 23).to(device), _regions(7)
+    good = _POOLS[name](x, rois.to(device)).cpu()
+    rois[4, 0] = image
+    with pytest.raises(IndexError, match="out of bounds for dimension 0 with size 2"):
+        _POOLS[name](x, rois.to(device))
+        torch.opencl.synchronize(device)
+    x.requires_grad_()
+    rois[4, 0] = 1
+    _POOLS[name](x, rois.to(device)).sum().backward()
+    assert torch.equal(_POOLS[name](x, rois.to(device)).cpu()[:4], good[:4])
+
+
 def test_gradients_of_the_cpu():
     rois = _regions(2).double()
     x = torch.randn(2, 6, 5, 6, dtype=torch.double, requires_grad=True)
