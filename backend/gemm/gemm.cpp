@@ -272,11 +272,15 @@ void gemm(const Tensor& left,
           const Scalar& beta,
           const Scalar& alpha,
           const Tensor& out) {
-  TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool,
-                              "\"gemm\" not implemented for 'Bool'");
   if (out.numel() == 0) {
     return;
   }
+  if (out.scalar_type() == at::kBool && left.size(2) == 0 && beta.equal(0)) {
+    out.zero_();  // as on the CPU, which refuses bool only where it multiplies
+    return;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool,
+                              "\"gemm\" not implemented for 'Bool'");
   if (out.is_complex()) {
     complex_product(left, right, self, beta, alpha, out);
     return;

@@ -190,7 +190,8 @@ def _too_far(mine: torch.Tensor, reference: torch.Tensor, cpu: torch.Tensor) -> 
 
 _DEVICE = re.compile(r"\b(opencl:\d+|opencl|cpu|CPU|PrivateUse1)\b")
 _TYPE = re.compile(r"\b(opencl|torch\.|CPU)(?=[A-Z]\w*T(ype|ensor)\b)")
-_KERNEL = re.compile(r'"(\w+)_cpu" not implemented')
+# The CPU names its kernels so, the device its op.
+_KERNEL = re.compile(r'"[\w.]+" not implemented')
 # Kernels' errors name their op.
 _ZERO = re.compile(r"^\w+\(\): (?=ZeroDivisionError)")
 _KIND = re.compile(r"\b([A-Z]\w*?)(?:Type|Tensor)\b")
@@ -198,7 +199,7 @@ _KIND = re.compile(r"\b([A-Z]\w*?)(?:Type|Tensor)\b")
 
 def _text(error: Exception) -> str:
     text = str(error).split("\n\nException raised from")[0].strip()
-    text = _ZERO.sub("", _KERNEL.sub(r'"\1" not implemented', text))
+    text = _ZERO.sub("", _KERNEL.sub("not implemented", text))
     text = _KIND.sub(r"\1", _TYPE.sub("", _DEVICE.sub("<device>", text)))
     return text.replace(", device='<device>'", "")
 

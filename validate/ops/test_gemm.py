@@ -303,6 +303,8 @@ def test_errors_are_torchs(device):
         torch.mv(on(2, 3), on(3, dtype=torch.float64))
     with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
         torch.mm(on(2, 3, dtype=torch.bool), on(3, 2, dtype=torch.bool))
+    nothing = torch.mm(on(2, 0, dtype=torch.bool), on(0, 2, dtype=torch.bool))
+    assert nothing.tolist() == [[False, False]] * 2
     with pytest.raises(
         RuntimeError, match=r"[Ee]xpected size for first two dimensions"
     ):
