@@ -84,14 +84,25 @@ void check_not_empty(const Tensor& self, const char* op) {
               "0. Specify the reduction dim with the 'dim' argument.");
 }
 
+// As on the CPU `out` may have another dtype, which amax's may not.
+Tensor& store_extreme(const Tensor& extreme, Tensor& out) {
+  TORCH_CHECK(at::canCast(extreme.scalar_type(), out.scalar_type()),
+              "result type ",
+              extreme.scalar_type(),
+              " can't be cast to the desired output type ",
+              out.scalar_type());
+  at::native::resize_output(out, extreme.sizes());
+  return out.copy_(extreme);
+}
+
 Tensor& max_unary_out(const Tensor& self, Tensor& out) {
   check_not_empty(self, "max");
-  return at::amax_out(out, self);
+  return store_extreme(at::amax(self), out);
 }
 
 Tensor& min_unary_out(const Tensor& self, Tensor& out) {
   check_not_empty(self, "min");
-  return at::amin_out(out, self);
+  return store_extreme(at::amin(self), out);
 }
 
 struct aminmax_out : at::meta::structured_aminmax {

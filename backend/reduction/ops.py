@@ -27,6 +27,7 @@ REDUCTION = (
         "a + b",
         also=("nansum",),
         vectorizable=True,
+        of_floats=True,
     ),
     Reduction(
         "mean.out",
@@ -36,6 +37,7 @@ REDUCTION = (
         "a + b",
         result="state / count",
         vectorizable=True,
+        of_floats=True,
         complex_="parts",
     ),
     Reduction(
@@ -105,6 +107,7 @@ REDUCTION = (
         ),
         opinfo="var",
         moments=True,
+        of_floats=True,
         complex_="host",
     ),
     Reduction(

@@ -1,6 +1,7 @@
 #include "reduction.h"
 
 #include "../../cpp/aten/factories.h"
+#include "../common/dtype_check.h"
 #include "../common/integers.h"
 #include "../common/kernel_table.h"
 #include "kernel.h"
@@ -376,6 +377,20 @@ bool reduce_as_real(at::TensorIteratorBase& iter,
 }
 
 }  // namespace
+
+void check_dtypes(const at::TensorIteratorBase& iter, const ReductionOp& op) {
+  if (!op.of_floats) {
+    return;
+  }
+  // ATen has converted inputs to the dtype of `out`, unless outputs are
+  // moments.
+  const at::ScalarType type = iter.dtype(op.moments ? 0 : iter.noutputs());
+  const std::string_view name = op.name;
+  check_implemented(!at::isIntegralType(type, true) &&
+                        !(op.moments && at::isComplexType(type)),
+                    std::string(name.substr(0, name.find('.'))).c_str(),
+                    type);
+}
 
 void reduce(at::TensorIteratorBase& iter,
             const ReductionOp& op,

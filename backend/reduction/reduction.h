@@ -26,6 +26,7 @@ struct ReductionOp {
   // Of two values, where `state` is one of the values and its place.
   const char* extreme = "";
   bool moments = false;  // `state` is a welford_t of the elements
+  bool of_floats = false;  // not of integers, nor into them
   Complex complex = Complex::kNone;
   // Of kNumbers: identity, step and combination.
   const char* complex_numbers[3] = {"", "", ""};
@@ -47,12 +48,16 @@ void reduce(at::TensorIteratorBase& iter,
             c10::ArrayRef<at::Scalar> scalars,
             std::optional<at::ScalarType> compute = std::nullopt);
 
+// Raises where an op of the table has no kernel for the dtypes.
+void check_dtypes(const at::TensorIteratorBase& iter, const ReductionOp& op);
+
 // A DispatchStub's kernel behind one table row.
 template <int kRow, class Function>
 struct ReductionStub;
 template <int kRow, class Iterator, class... P>
 struct ReductionStub<kRow, void (*)(Iterator&, P...)> {
   static void call(Iterator& iter, P... arguments) {
+    check_dtypes(iter, reduction_ops[kRow]);
     std::vector<at::Scalar> scalars;
     (append_scalar(scalars, arguments), ...);
     reduce(iter, reduction_ops[kRow], scalars);

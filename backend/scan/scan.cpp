@@ -175,6 +175,8 @@ void scan(const char* kernel,
 }
 
 void cumsum(const Tensor& result, const Tensor& self, int64_t dim) {
+  check_implemented(
+      result.scalar_type() != at::kBool, "cumsum", result.scalar_type());
   if (result.is_complex()) {
     const Tensor parts = at::view_as_real(self.to(result.scalar_type()));
     cumsum(at::view_as_real(result), parts, dim);
@@ -199,6 +201,8 @@ void complex_cumprod(const Tensor& result, const Tensor& self, int64_t dim) {
 }
 
 void cumprod(const Tensor& result, const Tensor& self, int64_t dim) {
+  check_implemented(
+      result.scalar_type() != at::kBool, "cumprod", result.scalar_type());
   if (result.is_complex()) {
     complex_cumprod(result, self, dim);
     return;

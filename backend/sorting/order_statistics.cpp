@@ -9,6 +9,7 @@
 #include "kernel_sources.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/Resize.h>
@@ -53,23 +54,12 @@ using PairOfOuts = std::tuple<Tensor&, Tensor&>;
 // Writes the elements in the columns that `columns_of` chooses of rows, as
 // (rows, 1).
 template <class Columns>
-void select(const char* name,
-            const Tensor& self,
+void select(const Tensor& self,
             int64_t dim,
             bool keepdim,
             Tensor& values,
             Tensor& indices,
             const Columns& columns_of) {
-  TORCH_CHECK(values.scalar_type() == self.scalar_type(),
-              name,
-              "(): expected out values of dtype ",
-              self.scalar_type(),
-              ", got ",
-              values.scalar_type());
-  TORCH_CHECK(indices.scalar_type() == at::kLong,
-              name,
-              "(): expected out indices of dtype Long, got ",
-              indices.scalar_type());
   at::assert_no_overlap(values, indices);
   at::assert_no_overlap(self, values);
   std::vector<int64_t> sizes = self.sizes().vec();
@@ -142,10 +132,13 @@ PairOfOuts kthvalue_out(const Tensor& self,
               dim);
   check_number("kthvalue_cpu", self);
   at::assert_no_overlap(self, values);
-  select(
-      "kthvalue", self, dim, keepdim, values, indices, [&](const Tensor& rows) {
-        return column_at(rows, RankRule::kGiven, k - 1);
-      });
+  TORCH_CHECK(values.scalar_type() == self.scalar_type(),
+              "output values must be of same type as input");
+  TORCH_CHECK(indices.scalar_type() == at::kLong,
+              "output indices must be of scalar type Long");
+  select(self, dim, keepdim, values, indices, [&](const Tensor& rows) {
+    return column_at(rows, RankRule::kGiven, k - 1);
+  });
   return {values, indices};
 }
 
@@ -159,10 +152,11 @@ PairOfOuts median_dim_out(const char* name,
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::zero_numel_check_dims(self, dim, name);
   check_number("median_out", self);
-  select(
-      "median", self, dim, keepdim, values, indices, [&](const Tensor& rows) {
-        return median_column(rows, ignores_nan);
-      });
+  at::checkScalarType("median", {indices, "indices", 1}, at::kLong);
+  at::checkSameType("median", {values, "values", 0}, {self, "self", 2});
+  select(self, dim, keepdim, values, indices, [&](const Tensor& rows) {
+    return median_column(rows, ignores_nan);
+  });
   return {values, indices};
 }
 
@@ -209,7 +203,20 @@ PairOfOuts mode_out(const Tensor& self,
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::zero_numel_check_dims(self, dim, "mode()");
   check_sortable("mode_cpu", self);
-  select("mode", self, dim, keepdim, values, indices, [](const Tensor& rows) {
+  const auto check =
+      [](const Tensor& out, at::ScalarType wanted, const char* name) {
+        TORCH_CHECK(out.scalar_type() == wanted,
+                    "expected scalar type '",
+                    wanted,
+                    "' but got '",
+                    out.scalar_type(),
+                    "' for ",
+                    name,
+                    " output");
+      };
+  check(values, self.scalar_type(), "values");
+  check(indices, at::kLong, "indices");
+  select(self, dim, keepdim, values, indices, [](const Tensor& rows) {
     const Tensor order = sorted_order(rows, false, rows.size(1));
     const Tensor sorted = rows.gather(1, order);
     const Tensor rank = at::empty({rows.size(0), 1}, order.options());

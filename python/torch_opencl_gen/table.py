@@ -99,6 +99,7 @@ class Reduction:
         extreme: the function of two values that picks one, where ``state``
             is a value and its place.
         moments: ``state`` is a ``welford_t`` of the elements.
+        of_floats: integers are refused, as inputs and as ``out=``.
         complex_: what becomes of complex inputs. "parts": real and imaginary
             parts are reduced by themselves; "magnitudes": their absolute
             values are; "host": ATen's host function makes them real. Or
@@ -120,4 +121,5 @@ class Reduction:
     vectorizable: bool = False
     extreme: str = ""
     moments: bool = False
+    of_floats: bool = False
     complex_: str | tuple[str, str, str] = ""

@@ -175,6 +175,7 @@ class Emitter:
                 str(entry.vectorizable).lower(),
                 _quote(entry.extreme),
                 str(entry.moments).lower(),
+                str(entry.of_floats).lower(),
                 self._complex_reduction(entry),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")

@@ -36,7 +36,7 @@ class Machine:
 
     Args:
         double: in float64.
-        noise: moves each float of the inputs by at most a rounding.
+        noise: moves each float of inputs and gradients by at most a rounding.
     """
 
     def __init__(
@@ -46,24 +46,24 @@ class Machine:
         double: bool = False,
         noise: torch.Generator | None = None,
     ) -> None:
-        self.device, self._double = device, double
+        self.device, self._double, self.noise = device, double, noise
         self.values: dict[int, object] = {}
         self.memory: dict[int, torch.Tensor] = {}
         self._streams: dict[int | None, object] = {}
         self._stream: int | None = None
         for name, given in inputs.items():
-            self.add(name, given, noise)
+            self.add(name, given)
 
-    def add(
-        self, name: int, given: Input, noise: torch.Generator | None = None
-    ) -> None:
+    def add(self, name: int, given: Input) -> None:
         numbers = given.values
-        if noise is not None and (numbers.is_floating_point() or numbers.is_complex()):
+        if self.noise is not None and (
+            numbers.is_floating_point() or numbers.is_complex()
+        ):
             if numbers.is_complex():
-                parts = perturbed(torch.view_as_real(numbers), noise)
+                parts = perturbed(torch.view_as_real(numbers), self.noise)
                 values = torch.view_as_complex(parts)
             else:
-                values = perturbed(numbers, noise)
+                values = perturbed(numbers, self.noise)
             given = Input(values, given.layout, given.requires_grad)
         tensor = given.build(self.device, torch.float64 if self._double else None)
         self.values[name] = tensor
@@ -168,6 +168,8 @@ def _gradients(program: Program, machine: Machine, found: dict) -> dict:
     for output in outputs:
         real = output.real.dtype if output.is_complex() else output.dtype
         values = torch.randn(output.shape, generator=generator).to(real)
+        if machine.noise is not None:
+            values = perturbed(values, machine.noise)
         given.append(values.to(output.device).to(output.dtype))
     gradients = torch.autograd.grad(
         outputs, list(inputs.values()), given, allow_unused=True

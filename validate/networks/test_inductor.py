@@ -165,6 +165,33 @@ def test_function(device, case):
     _check(function, make(), device)
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_numbers_of_dynamic_sizes(device, dtype):
+    """Quotients, roots and products of sizes are not rounded to integers."""
+
+    def function(x, y):
+        n, m = x.shape
+        rows = x * (2 / (n - 1)) + y[:n, :m] / (n * m) + x * n**0.5 + n / m
+        return rows, rows.var(0), rows.var(1).sum() * 0.3, rows * (n // 2)
+
+    compiled = torch.compile(function, dynamic=True)
+    for shape in ((13, 17), (40, 33)):
+        given = [torch.randn(shape).to(dtype) for _ in range(2)]
+        results = []
+        for call, inputs in (
+            (compiled, [t.to(device) for t in given]),
+            (function, given),
+            (function, [t.double() for t in given]),
+        ):
+            x, y = (t.requires_grad_() for t in inputs)
+            outputs = call(x, y)
+            gradients = torch.autograd.grad([o.sum() for o in outputs], [x, y])
+            results.append([t.detach() for t in (*outputs, *gradients)])
+        for result, theirs, exact in zip(*results, strict=True):
+            assert_matches(result, exact, theirs)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("shapes", [((13, 17), (9, 40)), ((3, 4, 5), (2, 4, 7))])
 def test_dynamic_shapes(device, shapes):

@@ -183,12 +183,12 @@ class KernelBody(SIMDKernel):
         """An index as a value of ``dtype``."""
         index = self.prepare_indexing(expr)
         outer = self.is_outer_index(index)
-        whole = index.is_integer is not False
-        kind = torch.int64 if whole else torch.float32
+        # Of quotients of sizes sympy does not know whether they are integers.
+        whole = index.is_integer or not dtype.is_floating_point
+        kind = torch.int64 if whole else compute_dtype(dtype)
         stride = self.lane_stride(index)
         if stride == 0:
-            text = self.index_to_str(index)
-            text = f"((long)({text}))" if whole else f"((float)({text}))"
+            text = f"(({SCALAR[kind]})({self.index_to_str(index)}))"
             value = Text(text, kind, False, outer)
         elif stride is not None and whole:
             text = f"((long16)({self.index_to_str(index)}) + "
