@@ -25,7 +25,7 @@ struct ReductionOp {
   bool vectorizable = false;  // holds for vectors as well, element by element
   // Of two values, where `state` is one of the values and its place.
   const char* extreme = "";
-  bool moments = false;  // `state` is a welford_t of the elements
+  bool moments = false;    // `state` is a welford_t of the elements
   bool of_floats = false;  // not of integers, nor into them
   Complex complex = Complex::kNone;
   // Of kNumbers: identity, step and combination.
