@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 
 import torch
 from conformance import judge, modules, opinfo, optimizers
@@ -39,10 +40,12 @@ OP_QUESTIONS = {
     "errors": judge.errors,
     "compiled": judge.compiled,
     "compiled_gradient": judge.compiled_gradient,
+    "dynamic": partial(judge.compiled, dynamic=True),
+    "dynamic_gradient": partial(judge.compiled_gradient, dynamic=True),
 }
 # Seconds a sample: of these only what is asked for.
-_SLOW_QUESTIONS = ("compiled", "compiled_gradient")
-_GRADIENTS = ("gradient", "compiled_gradient")
+SLOW_QUESTIONS = ("compiled", "compiled_gradient", "dynamic", "dynamic_gradient")
+_GRADIENTS = ("gradient", "compiled_gradient", "dynamic_gradient")
 _MODULE_QUESTIONS = {"train": modules.train, "eval": modules.evaluate}
 
 
@@ -80,7 +83,7 @@ def select(
         for case in everything[database]()
         if not names or any(fnmatchcase(case.name, pattern) for pattern in names)
         if not questions or case.question in questions
-        if questions or case.question not in _SLOW_QUESTIONS
+        if questions or case.question not in SLOW_QUESTIONS
         if not dtypes or case.dtype in dtypes
     ]
 

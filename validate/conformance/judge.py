@@ -95,14 +95,18 @@ def forward(op, device, samples, seed) -> None:
     _for_each(samples, lambda sample: _check(op, op, sample, device, seed, True))
 
 
-def compiled(op, device, samples, seed) -> None:
-    """Inductor's kernels, called as the op is."""
+def compiled(op, device, samples, seed, dynamic: bool | None = None) -> None:
+    """Inductor's kernels, called as the op is; of sizes unknown to them if dynamic."""
 
     def check(sample):
         expected, arbitrary = _on_cpu(op, op.op, sample)
         on_device = opinfo.to_device(sample, device)
         result = _through_compile(
-            op, sample, lambda function, given: opinfo.call(function, given), on_device
+            op,
+            sample,
+            lambda function, given: opinfo.call(function, given),
+            on_device,
+            dynamic,
         )
         if result is _NOT_TRACED:
             return
@@ -117,7 +121,7 @@ def compiled(op, device, samples, seed) -> None:
     _for_each(samples, check)
 
 
-def compiled_gradient(op, device, samples, seed) -> None:
+def compiled_gradient(op, device, samples, seed, dynamic: bool | None = None) -> None:
     """Inductor's kernels of the backward graph."""
 
     def check(sample):
@@ -130,6 +134,7 @@ def compiled_gradient(op, device, samples, seed) -> None:
             sample,
             lambda function, given: opinfo.gradients(function, given, seed),
             opinfo.to_device(sample, device),
+            dynamic,
         )
         if result is not _NOT_TRACED:
             _assert_gradients(op, result, expected, sample, seed)
@@ -140,7 +145,7 @@ def compiled_gradient(op, device, samples, seed) -> None:
 _NOT_TRACED = object()
 
 
-def _through_compile(op, sample, ask: Callable, on_device):
+def _through_compile(op, sample, ask: Callable, on_device, dynamic: bool | None):
     """What ``ask`` makes of the op as one compiled graph; ``_NOT_TRACED`` where the
     CPU's tensors cannot be traced either."""
 
@@ -149,11 +154,15 @@ def _through_compile(op, sample, ask: Callable, on_device):
 
     torch._dynamo.reset()
     try:
-        return ask(torch.compile(function, fullgraph=True), on_device)
+        made = torch.compile(function, fullgraph=True, dynamic=dynamic)
+        return ask(made, on_device)
     except Exception as error:
         torch._dynamo.reset()
         traced = torch.compile(
-            function, fullgraph=True, backend="aot_eager_decomp_partition"
+            function,
+            fullgraph=True,
+            dynamic=dynamic,
+            backend="aot_eager_decomp_partition",
         )
         try:
             ask(traced, _copy(sample))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from conformance.cases import Case
+from conformance.cases import SLOW_QUESTIONS, Case
 from isolated import Lost, Worker
 
 # Drivers keep what they built: 2.5 MB of each program with Intel's. A worker that
@@ -54,7 +54,7 @@ def run(
             while True:
                 case = waiting.get_nowait()
                 done.put(_ask(worker, case, time_limit))
-                is_compiled = case.question.startswith("compiled")
+                is_compiled = case.question in SLOW_QUESTIONS
                 asked += _CASES_OF_A_COMPILED if is_compiled else 1
                 if asked >= _CASES_OF_A_WORKER:
                     worker.stop()

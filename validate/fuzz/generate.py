@@ -20,7 +20,7 @@ _KINDS = {
     sequences.optimizer: 3,
     sequences.packed_weights: 5,
     joined.joined: 6,
-    compiled.compiled: 1,
+    compiled.compiled: 3,
 }
 
 

@@ -1,5 +1,6 @@
 """torch's op_db through Inductor: a slice that the run's seed picks. The whole is
-``run_opinfo.py --databases op --questions compiled compiled_gradient``."""
+``run_opinfo.py --databases op --questions compiled compiled_gradient dynamic
+dynamic_gradient``."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ import pytest
 from conformance import cases
 from conftest import run_seed
 
-_OPS = {False: 8, True: 40}
+_OPS = {False: 5, True: 40}
 _SAMPLES = 2
 
 pytestmark = pytest.mark.usefixtures("fresh_inductor")
 
 
-@pytest.mark.parametrize("question", ["compiled", "compiled_gradient"])
+@pytest.mark.parametrize("question", cases.SLOW_QUESTIONS)
 def test_slice_of_op_db(device, request, question):
     every = cases.select(["op"], [], [question], ["float32"])
     count = _OPS[request.config.getoption("full")]
