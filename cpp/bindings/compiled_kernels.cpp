@@ -13,6 +13,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <atomic>
+#include <bit>
 #include <deque>
 #include <optional>
 
@@ -26,7 +27,7 @@ using torch::wrap_pybind_function;
 
 // Lives as long as the module of Python that Inductor wrote. `kinds` has a
 // letter for each argument: w and r are tensors that the kernel writes or only
-// reads, i an int, l a long.
+// reads, i an int, l a long, f a float, d a double.
 class CompiledKernel {
  public:
   CompiledKernel(std::string name,
@@ -78,6 +79,10 @@ class CompiledKernel {
         numbers.push_back(number(item));
         continue;
       }
+      if (kinds_[i] == 'f' || kinds_[i] == 'd') {
+        numbers.push_back(std::bit_cast<int64_t>(real(item)));
+        continue;
+      }
       TORCH_CHECK_TYPE(THPVariable_Check(item),
                        name_,
                        ": argument ",
@@ -103,6 +108,15 @@ class CompiledKernel {
     return value;
   }
 
+  static double real(PyObject* item) {
+    const double value = PyFloat_AsDouble(item);
+    if (value == -1 && PyErr_Occurred() != nullptr) {
+      throw python_error();
+    }
+    return value;
+  }
+
+  // Reals among the numbers are the bits of doubles.
   void launch(const at::Tensor& on,
               c10::ArrayRef<const at::Tensor*> tensors,
               c10::ArrayRef<int64_t> numbers,
@@ -140,6 +154,14 @@ class CompiledKernel {
                                  static_cast<int32_t>(numbers[next_number++]));
         } else if (kind == 'l') {
           runtime::bind_argument(found.handle, index, numbers[next_number++]);
+        } else if (kind == 'f' || kind == 'd') {
+          const auto value = std::bit_cast<double>(numbers[next_number++]);
+          if (kind == 'd') {
+            runtime::bind_argument(found.handle, index, value);
+          } else {
+            runtime::bind_argument(
+                found.handle, index, static_cast<float>(value));
+          }
         } else {
           const runtime::BufferView& view = views[next_view++];
           runtime::check_access(found, index, view);

@@ -173,10 +173,13 @@ def test_numbers_of_dynamic_sizes(device, dtype):
     def function(x, y):
         n, m = x.shape
         rows = x * (2 / (n - 1)) + y[:n, :m] / (n * m) + x * n**0.5 + n / m
-        return rows, rows.var(0), rows.var(1).sum() * 0.3, rows * (n // 2)
+        # 0.29 * 100 is 28.99 in Python, 29 in float32.
+        cut = rows[int(0.29 * n) :, round(m * 0.3) :] * int(0.29 * n)
+        scaled = F.layer_norm(rows, (m,)) * (0.1 / n)
+        return rows.var(0), rows.var(1).sum() * 0.3, rows * (n // 2), cut, scaled
 
     compiled = torch.compile(function, dynamic=True)
-    for shape in ((13, 17), (40, 33)):
+    for shape in ((13, 17), (100, 33)):
         given = [torch.randn(shape).to(dtype) for _ in range(2)]
         results = []
         for call, inputs in (

@@ -44,6 +44,8 @@ class FunctionBody(KernelBody):
         used: whether a parameter says where the result is used.
     """
 
+    passes_numbers = False
+
     def __init__(self, args: KernelArgs, shape: Shape, used: bool) -> None:
         form = Form("x") if shape.lanes else Form(is_gpu=True)
         features = SIMDKernelFeatures([], sympy.S.One)

@@ -11,6 +11,7 @@ from torch._inductor.codegen.common import DeferredLine, IndentedBuffer, PythonP
 from torch._inductor.codegen.simd import SIMDKernel
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
+from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
@@ -20,6 +21,16 @@ from .reductions import Accumulator, accumulator
 from .types import SCALAR, NotGenerated, Text, compute_dtype, name_of, type_of
 from .values import TypedCSE, Variable
 from .work import Form
+
+
+_SIZES = (
+    SymT.SIZE,
+    SymT.PRECOMPUTED_SIZE,
+    SymT.UNBACKED_INT,
+    SymT.FLOAT,
+    SymT.UNBACKED_FLOAT,
+)
+_INTEGERS_OF_FLOATS = (CeilToInt, FloorToInt, RoundToInt, TruncToInt)
 
 
 @dataclass
@@ -38,6 +49,8 @@ class KernelBody(SIMDKernel):
     kexpr = sexpr = staticmethod(print_index)
     pexpr = PythonPrinter().doprint
     suffix = ";"
+    # Whether the host computes numbers of sizes, with Python's floats, and passes them.
+    passes_numbers = True
 
     def __init__(self, tiling, form: Form = Form(), **options) -> None:  # noqa: B008
         self.form = form
@@ -46,6 +59,7 @@ class KernelBody(SIMDKernel):
         self.sections: list[Section] = []
         self.accumulators: list[Accumulator] = []
         self.used_entries: dict[str, object] = {}
+        self.host_numbers: dict[sympy.Expr, str] = {}
         self.math_dtype: torch.dtype | None = None
         self.uses_philox = False
         self.reports = False
@@ -123,8 +137,8 @@ class KernelBody(SIMDKernel):
     def _entry(self, symbol: sympy.Symbol):
         return self.range_tree_nodes.get(symbol)
 
-    def _variable(self, symbol: sympy.Symbol) -> Variable | None:
-        if symbol_is_type(symbol, SymT.TMP):
+    def _variable(self, symbol: sympy.Expr) -> Variable | None:
+        if isinstance(symbol, sympy.Symbol) and symbol_is_type(symbol, SymT.TMP):
             return self.cse.varname_map.get(symbol.name)
         return None
 
@@ -179,8 +193,34 @@ class KernelBody(SIMDKernel):
         lines.writeline(f"vstore16({variable}, 0, {name});")
         return name
 
+    def _host_number(self, expr: sympy.Expr) -> str | None:
+        """The parameter that has the value of ``expr``, if it is made of sizes alone."""
+        symbols = expr.free_symbols
+        of_sizes = symbols and all(symbol_is_type(s, _SIZES) for s in symbols)
+        if not of_sizes or not self.passes_numbers:
+            return None
+        expr = V.graph.sizevars.remove_precomputed_replacements(expr)
+        return self.host_numbers.setdefault(expr, f"number{len(self.host_numbers)}")
+
+    def prepare_indexing(self, index: sympy.Expr) -> sympy.Expr:
+        """In a kernel ``int(0.7 * size)`` would be rounded otherwise than in Python."""
+        integers = sorted(index.atoms(*_INTEGERS_OF_FLOATS), key=sympy.count_ops)
+        for expr in reversed(integers):
+            name = self._host_number(expr) if index.has(expr) else None
+            if name is not None:
+                number = sympy.Symbol(
+                    name, integer=True, nonnegative=expr.is_nonnegative
+                )
+                index = index.xreplace({expr: number})
+        return super().prepare_indexing(index)
+
     def index_value(self, expr, dtype: torch.dtype) -> Text | Variable:
         """An index as a value of ``dtype``."""
+        if dtype.is_floating_point and not expr.is_integer:
+            name = self._host_number(expr)
+            if name is not None:
+                kind = compute_dtype(dtype)
+                return Text(f"(({SCALAR[kind]}){name})", kind, False, True)
         index = self.prepare_indexing(expr)
         outer = self.is_outer_index(index)
         # Of quotients of sizes sympy does not know whether they are integers.

@@ -7,15 +7,15 @@ from torch.utils._sympy.printers import ExprPrinter
 
 
 class IndexPrinter(ExprPrinter):
-    """Integers have the type of the kernel's indices, other numbers are float or,
-    where asked for by ``ToFloat`` of a device with float64, double."""
+    """Integers have the type of the kernel's indices, other numbers are ``real_t``:
+    float or, in kernels with tensors of float64, double."""
 
     def _print_Integer(self, expr: sympy.Integer) -> str:
         value = int(expr)
         return f"{value}l" if abs(value) >= 2**31 else str(value)
 
     def _print_Float(self, expr: sympy.Float) -> str:
-        return f"({float(expr)!r}f)"
+        return f"((real_t){float(expr)!r})"
 
     def _print_FloorDiv(self, expr: sympy.Expr) -> str:
         x, divisor = map(self.doprint, expr.args)

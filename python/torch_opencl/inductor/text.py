@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sympy
+import torch
 from torch._inductor.codegen.common import IndentedBuffer, SizeArg, TensorArg
 from torch._inductor.virtualized import V
 
@@ -170,7 +171,13 @@ class OpenCLKernel(LoopedBody):
                 self.call_kinds += "l"
             else:
                 raise NotGenerated(f"arguments such as {argument}")
-            self.call_values.append(value)
+            self.call_values.append(str(value))
+        is_double = torch.float64 in self.stored_dtypes
+        for expr, number in self.host_numbers.items():
+            kind = "long" if expr.is_integer else "real_t"
+            parameters.append(f"const {kind} {number}")
+            self.call_kinds += "l" if expr.is_integer else "fd"[is_double]
+            self.call_values.append(self.pexpr(expr))
         for tree in self.dynamic_trees():
             parameters.append(f"const long {tree.prefix}numel")
             self.call_kinds += "l"
@@ -197,7 +204,7 @@ class OpenCLKernel(LoopedBody):
         wrapper = V.graph.wrapper_code
         for size in self.args.sizevars:
             wrapper.ensure_size_computed(size)
-        values = [str(value) for value in self.call_values]
+        values = list(self.call_values)
         for tree in self.dynamic_trees():
             if isinstance(tree.numel, sympy.Symbol):
                 values.append(str(tree.numel))
