@@ -141,6 +141,7 @@ OutputRefs native_batch_norm_out(const Tensor& input,
                                  Tensor& out,
                                  Tensor& save_mean,
                                  Tensor& save_invstd) {
+  check_scalar_type(out, input.scalar_type());
   check_statistics_out(save_mean, input);
   check_statistics_out(save_invstd, input);
   at::native::resize_output(out, input.sizes());

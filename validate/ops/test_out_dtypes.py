@@ -96,3 +96,18 @@ def test_texts(device):
         ("max", torch.int64, "Float can't be cast to the desired output type Long"),
     ):
         assert text in str(_check(_OPS[name], x, [dtype], device))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm(device, training):
+    x, ones = torch.rand(5, 3, 4), torch.ones(3)
+    for which in range(3):
+        dtypes = [torch.float32] * 3
+        dtypes[which] = torch.float64
+
+        def call(x, out):
+            statistics = [ones.to(x.device) for _ in range(4)]
+            torch.native_batch_norm(x, *statistics, training, 0.1, 1e-5, out=out)
+
+        text = "expected scalar type Float but found Double"
+        assert text in str(_check(call, x, dtypes, device))

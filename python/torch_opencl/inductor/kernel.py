@@ -22,7 +22,6 @@ from .types import SCALAR, NotGenerated, Text, compute_dtype, name_of, type_of
 from .values import TypedCSE, Variable
 from .work import Form
 
-
 _SIZES = (
     SymT.SIZE,
     SymT.PRECOMPUTED_SIZE,
