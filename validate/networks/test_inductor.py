@@ -165,6 +165,34 @@ def test_function(device, case):
     _check(function, make(), device)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_comparisons_see_rounded_values(device, dtype):
+    def extremes(x):
+        return (3 / x).amax(0), (x * 1.7).amin(1)
+
+    def compared(x, y):
+        return x * 3 == y, x * 3 > y, x * 3 <= 1
+
+    for shape in ((33, 5), (5, 64), (1, 7)):
+        x = torch.randn(shape).to(dtype)
+        gradients = []
+        for call, given in (
+            (torch.compile(extremes), x.to(device)),
+            (extremes, x),
+            (extremes, x.double()),
+        ):
+            given.requires_grad_()
+            outputs = call(given)
+            gradients += torch.autograd.grad([o.sum() for o in outputs], given)
+        result, theirs, exact = gradients
+        assert_matches(result, exact, theirs)
+        y = x.detach() * 3
+        expected = compared(x.detach(), y)
+        found = torch.compile(compared)(x.detach().to(device), y.to(device))
+        for mine, theirs in zip(found, expected, strict=True):
+            assert torch.equal(mine.cpu(), theirs)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_numbers_of_dynamic_sizes(device, dtype):

@@ -1,6 +1,6 @@
-"""Lowerings that differ on the device: ops that Inductor would make of float atomics
-stay the device's own kernels, so that the same input gives the same bits. Other devices
-keep torch's lowerings."""
+"""Lowerings that differ on the device. Ops that Inductor would make of float atomics
+stay the device's own kernels, so that the same input gives the same bits. Comparisons of
+half types see rounded values. Other devices keep torch's lowerings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import torch
 from torch._inductor import inductor_prims, ir, lowering
-from torch._inductor.lowering import clone, lowerings, view
+from torch._inductor.lowering import clone, lowerings, make_pointwise, view
+from torch._inductor.virtualized import ops
 
 aten = torch.ops.aten
 
@@ -87,8 +88,33 @@ def _of_elements(lowered: Callable, op) -> Callable:
     return moments
 
 
+def _rounded(x):
+    """As the graph says: fused ops keep what they compute in float32."""
+    halves = (torch.float16, torch.bfloat16)
+    if not _is_ours(x) or x.get_dtype() not in halves:
+        return x
+    dtype = x.get_dtype()
+
+    def round_to_dtype(value):
+        return ops.to_dtype(value, dtype, src_dtype=dtype, use_compute_types=False)
+
+    return make_pointwise(round_to_dtype, override_return_dtype=dtype)(x)
+
+
+def _comparison(lowered: Callable) -> Callable:
+    """The gradient of amax looks for the elements that equal what was stored."""
+
+    def compare(a, b):
+        return lowered(_rounded(a), _rounded(b))
+
+    return compare
+
+
 def install() -> None:
     """Puts ours before torch's."""
+    for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
+        for op in (packet.Tensor, packet.Scalar):
+            lowerings[op] = _comparison(lowerings[op])
     op = aten.var_mean.correction
     lowerings[op] = _of_elements(lowerings[op], op)
     for op, in_place in (

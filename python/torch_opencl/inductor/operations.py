@@ -188,9 +188,10 @@ class OpenCLOverrides(OpOverrides):
         if source is None:
             return OpenCLOverrides.constant(x, dtype)
         lanes = has_lanes(x)
-        return Text(
-            converted(str(x), source, target, lanes), target, lanes, is_outer(x)
-        )
+        text = converted(str(x), source, target, lanes)
+        if dtype != target and not use_compute_types:
+            text = f"rounded_{name_of(dtype)}({text})"
+        return Text(text, target, lanes, is_outer(x))
 
     @staticmethod
     def to_dtype_bitcast(x, dtype, src_dtype):
