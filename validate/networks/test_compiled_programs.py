@@ -191,6 +191,32 @@ def test_sizes_zero_and_one(device, dynamic):
         )
 
 
+_OF_SIZES = {
+    "conv_transpose": lambda x: F.conv_transpose1d(
+        x[None], x[:, :7, None], stride=2, padding=2, output_padding=1
+    ),
+    "embedding": lambda x: F.embedding(torch.arange(len(x), device=x.device) % 3, x),
+    "roll": lambda x: x.roll(len(x) // 2, 0) + x.flip(1),
+    "gather": lambda x: x.gather(
+        1, torch.arange(len(x), device=x.device)[:, None] % x.shape[1]
+    ),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", _OF_SIZES)
+def test_dynamic_sizes(device, name):
+    compiled = torch.compile(_OF_SIZES[name], fullgraph=True, dynamic=True)
+    for shape in ((12, 17), (31, 40), (9, 9)):
+        x = torch.randn(shape)
+        results = []
+        for call, given in ((compiled, x.to(device)), (_OF_SIZES[name], x.clone())):
+            y = call(given.requires_grad_())
+            (gradient,) = torch.autograd.grad(y.square().sum(), given)
+            results.append([y.detach().cpu(), gradient.cpu()])
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "alias",

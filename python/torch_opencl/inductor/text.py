@@ -6,6 +6,7 @@ import sympy
 import torch
 from torch._inductor.codegen.common import IndentedBuffer, SizeArg, TensorArg
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import FloorDiv
 
 from ..opencl.devices import get_device_properties
 from .kept_rows import keep_rows
@@ -220,7 +221,7 @@ class OpenCLKernel(LoopedBody):
                 weight = sympy.S.One
             device = V.graph.get_current_device_or_throw()
             units = get_device_properties(device).multi_processor_count
-            sizes = (total // self.length, self.length, weight)
+            sizes = (FloorDiv(total, self.length), self.length, weight)
             if all(isinstance(s, sympy.Integer) for s in sizes):
                 values += map(str, split_work(*map(int, sizes), units))
             else:
