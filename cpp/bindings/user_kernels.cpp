@@ -14,6 +14,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <memory>
+
 namespace py = pybind11;
 
 namespace torch_opencl {
@@ -62,12 +64,16 @@ at::Tensor adopt_memory(int device_index,
                         py::object owner) {
   void* address = runtime::adopt_external(
       device_index, reinterpret_cast<cl_mem>(memory), bytes);
-  PyObject* held = owner.release().ptr();
+  // Whatever fails before the tensor has it releases it as well.
+  const std::shared_ptr<void> adopted(
+      address, [held = owner.release().ptr()](void* external) {
+        release_adopted(external, held);
+      });
   const c10::Device device(at::kPrivateUse1,
                            static_cast<c10::DeviceIndex>(device_index));
   return at::for_blob(static_cast<char*>(address) + byte_offset, sizes)
       .strides(strides)
-      .deleter([address, held](void*) { release_adopted(address, held); })
+      .deleter([adopted](void*) {})
       .options(at::TensorOptions(device).dtype(dtype))
       .target_device(device)
       .make_tensor();

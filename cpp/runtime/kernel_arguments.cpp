@@ -80,7 +80,9 @@ Kernel& kernel_with_arguments(Device& device,
   const std::string key = "parameters of " + kernel_name + "\n" +
                           identity_of(device.info()) + "\n" + options + "\n" +
                           source;
-  DiskCache notes(default_cache_directory(), config().cache_size_mib << 20);
+  // One for all calls: it counts stores, to scan the directory now and then.
+  static DiskCache notes(default_cache_directory(),
+                         config().cache_size_mib << 20);
   bool damaged = false;
   if (const auto note = notes.load(key, &damaged)) {
     *arguments = from_note(std::string(note->begin(), note->end()));

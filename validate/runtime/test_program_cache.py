@@ -197,6 +197,33 @@ def test_temporaries_count_and_are_removed_when_abandoned(device, tmp_path):
     assert list(tmp_path.iterdir()) == [written]
 
 
+def test_the_directory_is_scanned_now_and_then(device, tmp_path):
+    """By the first store and by one over the limit, not by each."""
+    output = run_script(
+        """
+        import os, pathlib, time
+        def compile(number, comment=""):
+            source = "kernel void k(global float* x) { x[0] = %d; } // %s"
+            kernel = torch_opencl.RawKernel(source % (number, comment), "k")
+            kernel((1,), (1,), (torch.zeros(1, device=DEVICE),))
+        compile(0)
+        abandoned = pathlib.Path(os.environ["TORCH_OPENCL_CACHE_DIR"], "a.bin.01.tmp")
+        abandoned.write_bytes(b"")
+        os.utime(abandoned, (time.time() - 3600,) * 2)
+        for number in range(1, 11):
+            compile(number)
+        print(abandoned.exists())
+        for number in (11, 12):
+            compile(number, "x" * (600 << 10))
+        print(abandoned.exists())
+        """,
+        device,
+        TORCH_OPENCL_CACHE_DIR=str(tmp_path),
+        TORCH_OPENCL_CACHE_SIZE_MIB="1",
+    )
+    assert output.split() == ["True", "False"]
+
+
 def test_the_oldest_entries_make_room(device, tmp_path):
     tmp_path.chmod(0o700)
     old, newer = tmp_path / "old.bin", tmp_path / "newer.bin"
