@@ -1,0 +1,77 @@
+/* Preloaded by test_driver_failures.py: OpenCL calls that fail when the test says so. */
+#define _GNU_SOURCE
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl.h>
+#include <dlfcn.h>
+#include <string.h>
+
+/* Result, name, parameters, arguments, and how the function gives a status back. */
+#define FAILING(_)                                                                     \
+  _(cl_int, clRetainMemObject, (cl_mem memory), (memory), return failure.code)         \
+  _(cl_int, clReleaseMemObject, (cl_mem memory), (memory), return failure.code)        \
+  _(cl_int, clEnqueueUnmapMemObject,                                                   \
+    (cl_command_queue queue, cl_mem memory, void *host, cl_uint count,                 \
+     const cl_event *events, cl_event *event),                                         \
+    (queue, memory, host, count, events, event), return failure.code)                  \
+  _(cl_int, clEnqueueWriteBuffer,                                                      \
+    (cl_command_queue queue, cl_mem memory, cl_bool blocking, size_t offset,           \
+     size_t bytes, const void *host, cl_uint count, const cl_event *events,            \
+     cl_event *event),                                                                 \
+    (queue, memory, blocking, offset, bytes, host, count, events, event),              \
+    return failure.code)                                                               \
+  _(cl_int, clGetProgramBuildInfo,                                                     \
+    (cl_program program, cl_device_id device, cl_program_build_info what, size_t size, \
+     void *value, size_t *needed),                                                     \
+    (program, device, what, size, value, needed), return failure.code)                 \
+  _(cl_mem, clCreateBuffer,                                                            \
+    (cl_context context, cl_mem_flags flags, size_t bytes, void *host, cl_int *code),  \
+    (context, flags, bytes, host, code), *code = failure.code; return NULL)            \
+  _(void *, clEnqueueMapBuffer,                                                        \
+    (cl_command_queue queue, cl_mem memory, cl_bool blocking, cl_map_flags flags,      \
+     size_t offset, size_t bytes, cl_uint count, const cl_event *events,               \
+     cl_event *event, cl_int *code),                                                   \
+    (queue, memory, blocking, flags, offset, bytes, count, events, event, code),       \
+    *code = failure.code; return NULL)
+
+static struct {
+  char name[64];
+  int code, skipped, calls;
+} failure;
+
+/* After `skipped` calls of the function, the next `calls` of it fail. */
+void fail(const char *name, int code, int skipped, int calls) {
+  strncpy(failure.name, name, sizeof(failure.name) - 1);
+  failure.code = code;
+  failure.skipped = skipped;
+  failure.calls = calls;
+}
+
+static int fails(const char *name) {
+  if (failure.calls == 0 || strcmp(failure.name, name) != 0) return 0;
+  if (failure.skipped > 0) return failure.skipped--, 0;
+  return failure.calls--, 1;
+}
+
+#define DEFINE(type, name, parameters, arguments, give_back) \
+  static type (*real_##name) parameters;                     \
+  static type my_##name parameters {                         \
+    if (fails(#name)) {                                      \
+      give_back;                                             \
+    }                                                        \
+    return real_##name arguments;                            \
+  }
+FAILING(DEFINE)
+
+/* The extension asks the loader for its functions first, and only once. */
+void *dlsym(void *handle, const char *name) {
+  static void *(*next)(void *, const char *);
+  const char *versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+  for (int i = 0; next == 0 && i < 3; ++i) next = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+#define REPLACE(type, function, parameters, arguments, give_back) \
+  if (real_##function == 0 && strcmp(name, #function) == 0) {     \
+    real_##function = next(handle, name);                         \
+    return my_##function;                                         \
+  }
+  FAILING(REPLACE)
+  return next(handle, name);
+}

@@ -1,0 +1,213 @@
+"""OpenCL calls that fail: the error, and that nothing is lost or left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).with_name("failing_driver.c")
+PROLOGUE = """
+import ctypes, gc, sys
+import torch, torch_opencl
+
+preloaded = ctypes.CDLL(None)
+OUT_OF_MEMORY, INVALID_VALUE = -4, -30  # CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_...
+
+def fail(name, code=INVALID_VALUE, *, skipped=0, calls=1):
+    preloaded.fail(name.encode(), code, skipped, calls)
+
+def raised(error, call, *arguments):
+    try:
+        call(*arguments)
+    except error as caught:
+        assert type(caught) is error, type(caught)
+        return str(caught)
+    raise SystemExit("nothing was raised")
+
+def reserved():
+    return torch.opencl.memory_reserved(DEVICE)
+
+def check_use():
+    fail("", calls=0)
+    x = torch.ones(3 << 20, device=DEVICE)
+    assert x.add(1).sum().item() == 6 << 20
+"""
+SHARED = """
+import pyopencl as cl, pyopencl.array
+
+torch.ones(1, device=DEVICE)
+queue = torch_opencl.pyopencl_queue(DEVICE)
+array = cl.array.zeros(queue, 12, "float32")
+owner = array.base_data
+index = torch.device(DEVICE).index
+
+def adopt(rows=3):
+    return torch_opencl._C._adopt_memory(
+        index, owner.int_ptr, owner.size, 0, [rows, 4], [4, 1], torch.float32, owner
+    )
+
+def held():
+    gc.collect()
+    return sys.getrefcount(owner), owner.get_info(cl.mem_info.REFERENCE_COUNT)
+
+before = held()
+"""
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("no C compiler for the library that makes calls fail")
+    library = tmp_path_factory.mktemp("shim") / "failing_driver.so"
+    command = [compiler, "-shared", "-fPIC", "-O2", SOURCE, "-o", library]
+    subprocess.run(command, check=True)
+    return library
+
+
+@pytest.fixture
+def run(device, shim):
+    """Runs a script in which OpenCL calls can be made to fail; its stderr."""
+
+    def run(*parts: str, **environment: str) -> str:
+        code = f"DEVICE = {str(device)!r}\n" + "".join(map(textwrap.dedent, parts))
+        preload = f"{shim} {os.environ.get('LD_PRELOAD', '')}"
+        process = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "LD_PRELOAD": preload, **environment},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        report = f"{process.stdout}\n{process.stderr}"
+        assert process.returncode == 0, f"exit status {process.returncode}\n{report}"
+        return process.stderr
+
+    return run
+
+
+def test_segments(run):
+    """A buffer that cannot be made, and one that the first use fails in."""
+    run(
+        PROLOGUE,
+        """
+        kept = torch.ones(5, device=DEVICE)
+        before = reserved()
+        for call in ("clCreateBuffer", "clEnqueueWriteBuffer"):
+            fail(call)
+            text = raised(RuntimeError, lambda: torch.empty(9 << 20, device=DEVICE))
+            assert "-30 (CL_INVALID_VALUE)" in text and call in text, text
+            assert reserved() == before
+            # Once out of memory: tried again. Always: torch's own error.
+            fail(call, OUT_OF_MEMORY)
+            torch.empty(9 << 20, device=DEVICE)
+            torch.opencl.empty_cache()
+            assert reserved() == before
+            fail(call, OUT_OF_MEMORY, calls=99)
+            error = torch.OutOfMemoryError
+            assert "OpenCL out of memory. Tried to allocate 36.00 MiB" in raised(
+                error, lambda: torch.empty(9 << 20, device=DEVICE)
+            )
+            assert reserved() == before
+            check_use()
+            torch.opencl.empty_cache()
+        assert kept.sum().item() == 5
+        """,
+    )
+
+
+def test_pinned_memory(run):
+    errors = run(
+        PROLOGUE,
+        """
+        torch.ones(1, device=DEVICE)
+        torch.opencl.set_device(DEVICE)
+        for call in ("clCreateBuffer", "clEnqueueMapBuffer"):
+            fail(call)
+            text = raised(
+                torch.OutOfMemoryError, lambda: torch.empty(5, pin_memory=True)
+            )
+            assert "page-locked" in text and "CL_INVALID_VALUE" in text, text
+            assert torch.ones(5, pin_memory=True).is_pinned()
+            torch.accelerator.empty_host_cache()
+        # Failing to unmap is told, and the buffer is released all the same.
+        x = torch.ones(99, pin_memory=True)
+        address = x.data_ptr()
+        del x
+        fail("clEnqueueUnmapMemObject", calls=99)
+        torch.accelerator.empty_host_cache()
+        fail("", calls=0)
+        y = torch.arange(99.0, pin_memory=True)
+        assert y.is_pinned() and y.to(DEVICE).sum().item() == 99 * 49
+        check_use()
+        """,
+    )
+    assert "clEnqueueUnmapMemObject failed: -30 (CL_INVALID_VALUE)" in errors
+
+
+def test_build_log(run, tmp_path):
+    run(
+        PROLOGUE,
+        """
+        kernel = torch_opencl.RawKernel("kernel void f() { no_such_word; }", "f")
+        call = lambda: kernel((1,), (1,), ())
+        torch.ones(1, device=DEVICE)
+        torch.opencl.set_device(DEVICE)
+        assert "no_such_word" in raised(RuntimeError, call).split("compiler log")[1]
+        for skipped in (0, 1):  # its size, and the text
+            fail("clGetProgramBuildInfo", skipped=skipped, calls=99)
+            text = raised(RuntimeError, call)
+            assert "CL_BUILD_PROGRAM_FAILURE" in text, text
+            expected = "clGetProgramBuildInfo failed with -30, CL_INVALID_VALUE"
+            assert expected in text.split("compiler log")[1], text
+        check_use()
+        """,
+        TORCH_OPENCL_CACHE_DIR=str(tmp_path),
+    )
+
+
+def test_adopted_memory_that_becomes_no_tensor_is_released(run):
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed")
+    run(
+        PROLOGUE,
+        SHARED,
+        """
+        fail("clRetainMemObject")
+        assert "clRetainMemObject" in raised(RuntimeError, adopt)
+        assert held() == before
+        assert "negative dimension" in raised(RuntimeError, adopt, -3)  # torch's
+        assert held() == before
+        x = adopt()
+        assert held() == (before[0] + 1, before[1] + 1)
+        assert x.add_(1).sum().item() == 12 and array.get().tolist() == [1] * 12
+        del x
+        assert held() == before
+        check_use()
+        """,
+    )
+
+
+def test_a_failing_release_warns(run):
+    """Deleters run where nothing may be thrown."""
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed")
+    errors = run(
+        PROLOGUE,
+        SHARED,
+        """
+        x = adopt()
+        torch.opencl.synchronize(DEVICE)
+        fail("clReleaseMemObject")
+        del x
+        assert held() == (before[0], before[1] + 1)
+        assert adopt().sum().item() == 0
+        check_use()
+        """,
+    )
+    assert "releasing memory of pyopencl failed" in errors
+    assert "clReleaseMemObject" in errors
