@@ -7,7 +7,7 @@ sanitizers.
 
 Builds into build/sanitize-*; the first time takes as long as a build of the
 extension. The files of tests are those of the runtime: threads, allocator, pending
-launches, caches, streams. Prints the reports with the first frame in this
+launches, caches, packed weights, streams. Prints the reports with the first frame in this
 project's code, and which tests failed; the sanitizers' own texts are in
 build/sanitize-*/reports. Reports about drivers and torch, which are not built
 with sanitizers, are left out by validate/sanitizing/*.supp, each with a reason.
@@ -36,6 +36,8 @@ TESTS = (
     "allocator",
     "pending_launches",
     "program_cache",
+    "pyopencl",
+    "reports",
     "streams_events",
     "threads",
     "freed_storage",
@@ -46,6 +48,10 @@ TESTS = (
     "user_kernel_arguments",
     "waits",
 )
+FILES = [
+    *(ROOT / f"validate/runtime/test_{name}.py" for name in TESTS),
+    ROOT / "validate/ops/test_packed_weights.py",
+]
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.*)$", re.MULTILINE)
 _PASSED = re.compile(r"(\d+) passed")
 
@@ -66,7 +72,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         nargs="+",
         type=Path,
         metavar="FILE",
-        default=[ROOT / f"validate/runtime/test_{name}.py" for name in TESTS],
+        default=FILES,
     )
     parser.add_argument("--select", metavar="EXPRESSION", help="as pytest's -k")
     parser.add_argument("--no-build", action="store_true", help="it is built already")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import pytest
 import torch
@@ -170,6 +171,33 @@ def test_streams_have_their_own(device):
             result = F.conv2d(image, weight)
     stream.synchronize()
     assert torch.equal(result, expected)
+
+
+def test_a_writer_beside_a_reader_that_packs(device):
+    """What is packed while another thread writes is not kept."""
+    weight, image, _ = _layer(device)
+    together = threading.Barrier(2, timeout=60)
+    rounds = range(200)
+
+    def write():
+        for value in rounds:
+            together.wait()
+            weight.fill_(value)
+            together.wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for value in rounds:
+            together.wait()
+            for _ in range(3):
+                F.conv2d(image, weight)
+            together.wait()
+            expected = F.conv2d(image, weight.clone())
+            assert torch.equal(F.conv2d(image, weight), expected), value
+    finally:
+        together.abort()
+        thread.join()
 
 
 def test_packed_weights_go_with_the_weight(device):
