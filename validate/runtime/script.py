@@ -9,6 +9,35 @@ import textwrap
 
 import torch
 
+# enqueue(COUNT) takes about SECONDS, in one work-item, on a driver of any speed.
+LONG_KERNEL = """
+import os, signal, threading, time
+from torch_opencl import RawKernel
+
+chain = RawKernel('''
+    kernel void chain(global float *x, long count) {
+      float value = x[0];
+      for (long i = 0; i < count; ++i) value = value * 0.999f + 0.001f;
+      x[0] = value;
+    }''', "chain")
+x = torch.ones(4096, device=DEVICE)
+
+def enqueue(count):
+    chain((1,), (1,), (x, count))
+
+def timed(count):
+    start = time.perf_counter()
+    enqueue(count)
+    torch.opencl.synchronize(DEVICE)
+    return time.perf_counter() - start
+
+timed(1)
+COUNT = 1_000_000
+while (seconds := min(timed(COUNT) for _ in range(2))) < 0.05:
+    COUNT *= 4
+COUNT = int(COUNT * SECONDS / seconds)
+"""
+
 
 def run_python(code: str, **environment: str) -> str:
     """Standard output of ``code``. The test fails with all output where the

@@ -1,6 +1,7 @@
 import threading
 
 import torch
+from script import LONG_KERNEL, run_script
 
 THREADS = 8
 
@@ -89,3 +90,62 @@ def test_current_device_is_thread_local(device):
         assert torch.opencl.current_device() == device.index
 
     run_threads(work)
+
+
+def test_frees_go_on_while_another_thread_waits_for_memory(device):
+    run_script(
+        "SECONDS = 2.0\n"
+        + LONG_KERNEL
+        + """
+total = torch.opencl.get_device_properties(DEVICE).total_memory
+limit = torch.opencl.memory_reserved(DEVICE) + (1 << 20)
+torch.opencl.set_per_process_memory_fraction(limit / total, DEVICE)
+
+def retries():
+    return torch.opencl.memory_stats(DEVICE)["num_alloc_retries"]
+
+def allocate():
+    try:
+        torch.empty(32 << 20, device=DEVICE)
+    except torch.OutOfMemoryError:
+        refused.append(True)
+
+refused, before, end = [], retries(), torch.Event(DEVICE)
+enqueue(COUNT)
+end.record()
+thread = threading.Thread(target=allocate)
+thread.start()
+while retries() == before:
+    time.sleep(0.001)
+for _ in range(1000):
+    torch.empty(100, device=DEVICE)
+assert not end.query(), "the allocator's lock was held"
+thread.join()
+assert refused
+""",
+        device,
+    )
+
+
+def test_raw_launches_release_the_gil(device):
+    run_script(
+        "SECONDS = 1.0\n"
+        + LONG_KERNEL
+        + """
+counted, stopped = [0], threading.Event()
+def count():
+    while not stopped.wait(0.005):
+        counted[0] += 1
+threading.Thread(target=count, daemon=True).start()
+before = counted[0]
+start = time.perf_counter()
+enqueue(COUNT)
+seconds = time.perf_counter() - start
+during = counted[0] - before
+stopped.set()
+assert seconds > 0.1, "the launch did not wait"
+assert during > 10, (during, seconds)
+""",
+        device,
+        TORCH_OPENCL_SYNC="1",
+    )
