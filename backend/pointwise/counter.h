@@ -13,15 +13,18 @@
 
 namespace torch_opencl::ops {
 
-// True where the op is such an addition and is pending.
-bool pends_as_counter(const at::TensorIteratorBase& iter,
-                      const PointwiseOp& op,
-                      c10::ArrayRef<at::Scalar> scalars);
-
 struct CounterAddition {
-  at::Tensor counter;  // undefined where there is none
+  at::Tensor counter;  // a private alias; undefined where there is none
   int64_t amount = 0;
 };
+
+// What the op adds, where it is such an addition that may be pending.
+CounterAddition counter_addition(const at::TensorIteratorBase& iter,
+                                 const PointwiseOp& op,
+                                 c10::ArrayRef<at::Scalar> scalars);
+// `launch` makes the addition, if nothing takes it.
+void pend_counter(const CounterAddition& addition,
+                  const runtime::KernelLaunch& launch);
 
 // Takes the pending addition, if the counter lies in no storage of `others`:
 // the caller's next launch has to make it.

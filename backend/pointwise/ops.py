@@ -116,7 +116,7 @@ ACTIVATION = (
 )  # fmt: skip
 
 BINARY = (
-    Pointwise("add.out", "self + alpha * other", complex_="self + c_multiple(alpha, other)", vectorizable=True),
+    Pointwise("add.out", "self + alpha * other", complex_="self + c_multiple(alpha, other)", vectorizable=True, counts=True),
     Pointwise("sub.out", "self - alpha * other", complex_="self - c_multiple(alpha, other)", vectorizable=True),
     Pointwise("mul.out", "self * other", complex_="c_multiply(self, other)", keeps_numbers=True, vectorizable=True),
     Pointwise("div.out", "self / other", complex_="c_divide(self, other)", stub="div_true_stub", keeps_numbers=True, vectorizable=True),

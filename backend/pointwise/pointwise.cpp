@@ -234,9 +234,16 @@ void join_runs(PointwiseKey& key, const Operands& operands, int dimensions) {
   key.layout = PointwiseLayout::kJoinedChunks;
 }
 
-void launch_pointwise(at::TensorIteratorBase& iter,
-                      const PointwiseOp& op,
-                      c10::ArrayRef<at::Scalar> scalars) {
+// What a launch needs besides its arguments' values.
+struct Plan {
+  Operands operands;
+  PointwiseKey key{};
+  at::ScalarType common{};
+  at::ScalarType compute{};
+  runtime::Kernel* kernel = nullptr;
+};
+
+Plan plan_pointwise(at::TensorIteratorBase& iter, const PointwiseOp& op) {
   TORCH_CHECK(iter.ndim() <= kMaxDimensions,
               op.name,
               ": opencl supports up to ",
@@ -249,21 +256,20 @@ void launch_pointwise(at::TensorIteratorBase& iter,
               kMaxOperands,
               " operands, got ",
               iter.ntensors());
-  const at::ScalarType common =
-      keeps_dtypes(op) ? iter.dtype(0) : common_dtype(iter);
-  const at::ScalarType compute = compute_type(common);
-  check_dtype(op, common);
-  check_divisor(iter, op, compute);
-  const at::TensorBase& out = iter.tensor_base(0);
-  runtime::Queue& queue = queue_of(out);
-  const runtime::DeviceInfo& info = queue.device().info();
-  Operands operands = describe(iter);
+  Plan plan{describe(iter)};
+  plan.common = keeps_dtypes(op) ? iter.dtype(0) : common_dtype(iter);
+  plan.compute = compute_type(plan.common);
+  check_dtype(op, plan.common);
+  check_divisor(iter, op, plan.compute);
+  runtime::Device& device = device_of(iter.tensor_base(0));
+  const runtime::DeviceInfo& info = device.info();
+  Operands& operands = plan.operands;
 
-  PointwiseKey key{};
+  PointwiseKey& key = plan.key;
   key.op = &op;
-  key.common = dtype_of(common);
-  key.rounded = rounded_operands(iter, op, common);
-  key.compute = dtype_of(compute);
+  key.common = dtype_of(plan.common);
+  key.rounded = rounded_operands(iter, op, plan.common);
+  key.compute = dtype_of(plan.compute);
   key.layout = choose_layout(info, operands.contiguous);
   key.operands = static_cast<uint8_t>(iter.ntensors());
   key.outputs = static_cast<uint8_t>(iter.noutputs());
@@ -284,35 +290,40 @@ void launch_pointwise(at::TensorIteratorBase& iter,
     }
   }
   if (uses_lanes(key)) {
-    key.non_temporal =
-        is_non_temporal(queue.device(), iter.dtype(0), iter.numel()) &&
-        writes_elsewhere(iter);
+    key.non_temporal = is_non_temporal(device, iter.dtype(0), iter.numel()) &&
+                       writes_elsewhere(iter);
     join_runs(key, operands, iter.ndim());
   } else if (key.layout == PointwiseLayout::kChunks &&
              info.vectorizes_work_items) {
     key.layout = PointwiseLayout::kItems;
   }
-  runtime::Kernel& kernel = find_kernel(queue.device(), key);
+  plan.kernel = &find_kernel(device, key);
+  return plan;
+}
 
+// Adds them to an ArgumentBinder or KernelArguments. How many work-items run.
+template <class Arguments>
+NDRange add_arguments(Arguments& arguments,
+                      const Plan& plan,
+                      const at::TensorIteratorBase& iter,
+                      const PointwiseOp& op,
+                      c10::ArrayRef<at::Scalar> scalars) {
+  const PointwiseKey& key = plan.key;
+  const Operands& operands = plan.operands;
   const int64_t count = iter.numel();
-  const int64_t workers = int64_t(info.compute_units) * 4;
+  const int64_t workers =
+      int64_t(device_of(iter.tensor_base(0)).info().compute_units) * 4;
   const int64_t chunk =
       std::clamp(ceil_div(count, workers), kMinChunk, kMaxChunk);
 
-  const auto lock = queue.lock(kernel);
-  ArgumentBinder arguments(kernel);
-  std::optional<runtime::ReportArgument> report;
-  if (reports_zeros(key)) {
-    report.emplace(queue, op.name);
-    arguments.add(*report);
-  }
   for (int i = 0; i < key.operands; ++i) {
     if (key.host_operands >> i & 1) {
       arguments.add(scalar_argument(
           key.rounded >> i & 1
-              ? rounded_to_half(cpu_scalar_value(iter, i).toDouble(), common)
+              ? rounded_to_half(cpu_scalar_value(iter, i).toDouble(),
+                                plan.common)
               : cpu_scalar_value(iter, i),
-          keeps_dtypes(op) ? compute_type(iter.dtype(i)) : compute));
+          keeps_dtypes(op) ? compute_type(iter.dtype(i)) : plan.compute));
       continue;
     }
     arguments.add(i < key.outputs ? arg_at(operands.data[i], iter.dtype(i))
@@ -323,7 +334,8 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   }
   for (const at::Scalar& scalar : scalars) {
     arguments.add(scalar_argument(
-        op.checks_scalars ? checked_scalar(scalar, common) : scalar, compute));
+        op.checks_scalars ? checked_scalar(scalar, plan.common) : scalar,
+        plan.compute));
   }
   if (is_strided(key.layout)) {
     arguments.add(operands.sizes);
@@ -348,7 +360,38 @@ void launch_pointwise(at::TensorIteratorBase& iter,
       work = range(ceil_div(count, chunk), 1);
     }
   }
+  return work;
+}
+
+void launch_pointwise(at::TensorIteratorBase& iter,
+                      const PointwiseOp& op,
+                      c10::ArrayRef<at::Scalar> scalars) {
+  const Plan plan = plan_pointwise(iter, op);
+  runtime::Queue& queue = queue_of(iter.tensor_base(0));
+  const auto lock = queue.lock(*plan.kernel);
+  ArgumentBinder arguments(*plan.kernel);
+  std::optional<runtime::ReportArgument> report;
+  if (reports_zeros(plan.key)) {
+    report.emplace(queue, op.name);
+    arguments.add(*report);
+  }
+  const NDRange work = add_arguments(arguments, plan, iter, op, scalars);
   arguments.launch(queue, work);
+}
+
+// True where it is pending.
+bool pend_counter_addition(at::TensorIteratorBase& iter,
+                           const PointwiseOp& op,
+                           c10::ArrayRef<at::Scalar> scalars) {
+  const CounterAddition addition = counter_addition(iter, op, scalars);
+  if (!addition.counter.defined()) {
+    return false;
+  }
+  const Plan plan = plan_pointwise(iter, op);
+  runtime::KernelArguments arguments;
+  const NDRange work = add_arguments(arguments, plan, iter, op, scalars);
+  pend_counter(addition, {*plan.kernel, work, arguments});
+  return true;
 }
 
 }  // namespace
@@ -381,7 +424,8 @@ void pointwise(at::TensorIteratorBase& iter,
     pointwise_float8(iter, op, scalars);
     return;
   }
-  if (joins_pending(iter, op, scalars) || pends_as_counter(iter, op, scalars)) {
+  if (joins_pending(iter, op, scalars) ||
+      pend_counter_addition(iter, op, scalars)) {
     return;
   }
   if (!iter.can_use_32bit_indexing()) {

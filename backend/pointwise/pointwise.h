@@ -37,6 +37,7 @@ struct PointwiseOp {
   // `scalars` are values of the common dtype; one that it does not hold raises.
   bool checks_scalars = false;
   bool divides = false;  // by the last operand; integers not by zero
+  bool counts = false;   // adds the last operand, times its number (counter.h)
   // Names of outputs, for kernels of users: `expression` is statements that
   // assign to them, and operands are not converted to a common dtype.
   const char* outputs = "";

@@ -54,6 +54,8 @@ class Pointwise:
         checks_scalars: numbers are values of the promoted dtype, and one that
             it does not hold raises.
         divides: the last operand is a divisor; among integers a zero raises.
+        counts: the last operand, times its number, is added: to one integer
+            in place that can be done by the batch normalisation that follows.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Pointwise:
     keeps_numbers: bool = False
     checks_scalars: bool = False
     divides: bool = False
+    counts: bool = False
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,7 @@ class Emitter:
                 str(entry.keeps_numbers).lower(),
                 str(entry.checks_scalars).lower(),
                 str(entry.divides).lower(),
+                str(entry.counts).lower(),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (

@@ -180,6 +180,69 @@ assert y.tolist() == [2.0, 3.0, 4.0]
     )
 
 
+# Words of the kernels of normalisations, of products and of add, broken.
+_BROKEN = {"TORCH_OPENCL_BUILD_OPTIONS": "-Dmomentum=+ -Dalpha=+ -Dlower=+"}
+_MESSAGES = """
+F = torch.nn.functional
+x, matrix = torch.randn(2, 5, 3, 3).to(DEVICE), torch.randn(5, 5).to(DEVICE)
+rest = [torch.rand(5).to(DEVICE) for _ in range(4)]
+counter = torch.tensor(5).to(DEVICE)
+
+def messages(function):
+    # of the call, and of the wait that follows
+    found = []
+    for step in (function, lambda: torch.opencl.synchronize(DEVICE)):
+        try:
+            step()
+            found.append("")
+        except RuntimeError as error:
+            found.append(str(error))
+    return found
+
+def assert_fails_at_once(function, kernel):
+    call, wait = messages(function)
+    assert call.startswith(f"Building the OpenCL kernel '{kernel}"), call
+    assert not wait, wait
+    assert matrix.cpu().shape == (5, 5)
+"""
+
+
+def test_a_failure_of_a_pending_launch_is_its_ops(device):
+    """What is complete when it is called fails there, the rest at the next wait."""
+    _run(
+        _MESSAGES
+        + """
+for op, function in (
+    ("native_batch_norm", lambda: F.batch_norm(x, *rest)),
+    ("native_batch_norm", lambda: F.relu(F.batch_norm(x, *rest, training=True))),
+    ("matrix product", lambda: F.gelu(matrix.mm(matrix))),
+    ("convolution", lambda: F.conv2d(x, matrix.view(5, 5, 1, 1)).mul_(2)),
+):
+    call, wait = messages(function)
+    assert not call, (op, call)
+    assert wait.startswith(f"{op}: Building the OpenCL kernel"), (op, wait)
+    assert messages(lambda: matrix.clone()) == ["", ""], op
+assert_fails_at_once(lambda: counter.add_(1), "add.out")
+assert counter.item() == 5
+""",
+        device,
+        TORCH_OPENCL_DEVICE_CLASS="gpu",
+        **_BROKEN,
+    )
+    _run(
+        _MESSAGES
+        + """
+for training in (False, True):
+    assert_fails_at_once(
+        lambda: F.batch_norm(x, *rest, training=training).relu_(), "batch_norm"
+    )
+""",
+        device,
+        TORCH_OPENCL_DEVICE_CLASS="cpu",
+        **_BROKEN,
+    )
+
+
 def test_pointwise_ops_join_products_and_convolutions(device):
     _run(
         """
