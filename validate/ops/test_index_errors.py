@@ -363,12 +363,19 @@ def test_floats_divided_by_zero(device, name):
 
 
 def test_the_first_of_many_bad_indices(device):
+    """Of the first op that has any, one of its own, whichever comes first."""
     table = torch.randn(100, 24, device=device)
-    index = torch.full((5000,), 100, device=device)
-    table[index]
-    table.gather(0, index.view(-1, 1))
-    with pytest.raises(IndexError, match=_bounds("index", 100, 0, 100)):
+    bad = torch.arange(100, 5100)
+    good = torch.arange(100)
+    first = torch.cat([good, bad, -1 - bad])
+    table[good.to(device)]
+    table[first.to(device)]
+    table.gather(0, torch.arange(6000, 6100, device=device).view(-1, 1))
+    with pytest.raises(IndexError, match=r"^index\(\): index -?\d+ is out") as raised:
         torch.opencl.synchronize(device)
+    text = str(raised.value)
+    assert "of bounds for dimension 0 with size 100" in text
+    assert int(text.split()[2]) in first[100:].tolist()
     torch.opencl.synchronize(device)
 
 

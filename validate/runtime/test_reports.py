@@ -158,17 +158,24 @@ def test_reports_of_threads_are_raised_as_often_as_cleared(device):
 def test_the_op_itself_raises_with_sync(device):
     run_script(
         """
+        F = torch.nn.functional
         torch.opencl.set_device(DEVICE)
-        x = torch.ones(4, device=DEVICE)
+        x, table = torch.ones(4, device=DEVICE), torch.ones(4, 3, device=DEVICE)
         i = torch.tensor([1, 4], device=DEVICE)
-        for call in (lambda: x.gather(0, i), lambda: x[i]):
+        for call, kind, text in (
+            (lambda: x.gather(0, i), IndexError, "gather(): index 4 is out"),
+            (lambda: x[i], IndexError, "index(): index 4 is out"),
+            (lambda: F.embedding(i, table), IndexError, "embedding(): index 4 is"),
+            (lambda: F.nll_loss(table[:2], i), IndexError, "nll_loss(): Target 4 is"),
+            (lambda: i // (i - 1), RuntimeError, "floor_divide(): ZeroDivision"),
+        ):
             for _ in range(2):
                 try:
                     call()
-                except IndexError as error:
-                    print(type(error).__name__, str(error).splitlines()[0])
+                except (IndexError, RuntimeError) as error:
+                    assert type(error) is kind and str(error).startswith(text), error
                 else:
-                    raise SystemExit("nothing was raised")
+                    raise SystemExit(f"nothing was raised: {text}")
         torch.opencl.synchronize()
         assert x.gather(0, i[:1]).item() == 1
         """,
