@@ -49,6 +49,35 @@ def test_filled_memory(device, dtype, deterministic):
         )
 
 
+MADE = {
+    "empty": lambda device: torch.empty(4096, device=device),
+    "empty_strided": lambda device: torch.empty_strided(
+        (64, 64), (1, 64), device=device
+    ),
+    "resize_": lambda device: torch.empty(0, device=device).resize_(4096),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("fills", [True, False])
+def test_memory_is_not_filled_on_request(
+    device, name, fills, deterministic, pytestconfig
+):
+    """What lies in a block that is used again shows whether it was filled."""
+    if pytestconfig.getoption("guard"):
+        pytest.skip("guard mode fills all new memory")
+    old = torch.full((4096,), 7.0, device=device)
+    address = old.data_ptr()
+    del old
+    torch.utils.deterministic.fill_uninitialized_memory = fills
+    try:
+        new = MADE[name](device)
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = True
+    assert new.data_ptr() == address
+    assert new.isnan().all() if fills else new.eq(7).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.uint8])
 def test_overlapping_copy(device, dtype):
     for size in (10, 1 << 20):

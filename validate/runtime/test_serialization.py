@@ -139,6 +139,27 @@ def test_a_pipe_raises_where_it_is_written_to(device):
     assert theirs.poll(10) and theirs.recv().tolist() == [1, 1, 1]
 
 
+def _receive(queue, received):
+    received.put(queue.get(timeout=60).tolist())
+
+
+def test_a_queue_goes_on_without_what_cannot_be_sent(device, capsys):
+    """Its thread pickles: the error is printed, and the receiver gets the next one."""
+    context = multiprocessing.get_context("spawn")
+    queue, received = context.Queue(), context.Queue()
+    process = context.Process(target=_receive, args=(queue, received))
+    process.start()
+    queue.put(torch.ones(3, device=device))
+    queue.put(torch.ones(2))
+    try:
+        assert received.get(timeout=60) == [1, 1]
+    finally:
+        process.join(60)
+        process.kill()
+    assert process.exitcode == 0
+    assert "another process could open" in capsys.readouterr().err
+
+
 def test_storage_methods(device):
     storage = torch.arange(4.0).to(device).untyped_storage()
     assert storage.is_opencl
