@@ -6,6 +6,8 @@
 #include "../runtime/caching_allocator.h"
 #include "../runtime/error.h"
 
+#include <c10/util/Exception.h>
+
 namespace torch_opencl::device {
 
 namespace {
@@ -29,7 +31,14 @@ struct HostAllocatorImpl final
 
   void record_stream(std::optional<std::vector<runtime::Event>>& events,
                      c10::Stream stream) override {
-    events->push_back(queue_of(stream).record());
+    // Runs in destructors. A queue that takes no marker is lost; nobody knows
+    // what it has run, so the block is not used again.
+    try {
+      events->push_back(queue_of(stream).record());
+    } catch (const runtime::OpenCLError& error) {
+      TORCH_WARN("opencl: page-locked memory is not used again: ",
+                 error.what());
+    }
   }
 
   bool query_event(runtime::Event& event) override { return event.query(); }

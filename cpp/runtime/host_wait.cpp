@@ -226,7 +226,12 @@ EnqueuedWork& enqueued_work(const Queue& queue) {
 
 void begin_wait(Queue& queue, bool waits) {
   if (waits && can_interrupt() && !enqueued_work(queue).is_short()) {
-    wait_for_event(queue.record_enqueued().handle());
+    // Some drivers tell of a failed command here, and not in the call that
+    // follows.
+    const cl_int code = wait_for_event(queue.record_enqueued().handle());
+    if (code != CL_SUCCESS) {
+      throw_opencl_error(code, "clWaitForEvents", __FILE__, __LINE__);
+    }
   }
 }
 

@@ -9,6 +9,11 @@
 #define FAILING(_)                                                                     \
   _(cl_int, clRetainMemObject, (cl_mem memory), (memory), return failure.code)         \
   _(cl_int, clReleaseMemObject, (cl_mem memory), (memory), return failure.code)        \
+  _(cl_int, clWaitForEvents, (cl_uint count, const cl_event *events), (count, events), \
+    return failure.code)                                                               \
+  _(cl_int, clEnqueueMarkerWithWaitList,                                               \
+    (cl_command_queue queue, cl_uint count, const cl_event *events, cl_event *event),  \
+    (queue, count, events, event), return failure.code)                                \
   _(cl_int, clEnqueueUnmapMemObject,                                                   \
     (cl_command_queue queue, cl_mem memory, void *host, cl_uint count,                 \
      const cl_event *events, cl_event *event),                                         \

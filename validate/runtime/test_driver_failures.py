@@ -122,6 +122,29 @@ def test_segments(run):
     )
 
 
+def test_a_failed_command(run):
+    """Of a wait that is not known to be short: a marker tells ahead of the wait."""
+    run(
+        PROLOGUE,
+        """
+        FAILED = -14  # CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+        waits = (
+            lambda x: x[0].item(),
+            lambda x: x.cpu(),
+            lambda x: x.copy_(torch.ones(x.shape)),
+            lambda x: torch.opencl.synchronize(DEVICE),
+        )
+        for size, wait in enumerate(waits, start=9):
+            x = torch.ones(1 << size, device=DEVICE).add(1)  # larger than those before
+            fail("clWaitForEvents", FAILED)
+            text = raised(RuntimeError, wait, x)
+            assert "-14 (CL_EXEC_STATUS" in text and "clWaitForEvents" in text, text
+            assert x.sum().item() == 2 << size
+        check_use()
+        """,
+    )
+
+
 def test_pinned_memory(run):
     errors = run(
         PROLOGUE,
@@ -138,17 +161,26 @@ def test_pinned_memory(run):
             torch.accelerator.empty_host_cache()
         # Failing to unmap is told, and the buffer is released all the same.
         x = torch.ones(99, pin_memory=True)
-        address = x.data_ptr()
         del x
         fail("clEnqueueUnmapMemObject", calls=99)
         torch.accelerator.empty_host_cache()
         fail("", calls=0)
+        # So is that of a copy nobody can tell the end of: its block is not reused.
+        x = torch.ones(77, pin_memory=True)
+        z = x.to(DEVICE, non_blocking=True)
+        address = x.data_ptr()
+        fail("clEnqueueMarkerWithWaitList", calls=99)
+        del x
+        fail("", calls=0)
+        assert torch.empty(77, pin_memory=True).data_ptr() != address
+        assert z.sum().item() == 77
         y = torch.arange(99.0, pin_memory=True)
         assert y.is_pinned() and y.to(DEVICE).sum().item() == 99 * 49
         check_use()
         """,
     )
     assert "clEnqueueUnmapMemObject failed: -30 (CL_INVALID_VALUE)" in errors
+    assert "not used again: OpenCL error -30" in errors
 
 
 def test_build_log(run, tmp_path):
