@@ -29,7 +29,7 @@ def test_ctrl_c_ends_a_wait(device, wait):
         + f"wait = WAITS[{wait!r}]\n"
         + """
 enqueue(COUNT)
-event.record()
+event.record(torch.opencl.current_stream(DEVICE))
 sent = []
 def send():
     sent.append(time.perf_counter())
