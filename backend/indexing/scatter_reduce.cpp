@@ -1,6 +1,7 @@
 // scatter_reduce, scatter with reduce=, and index_reduce.
 #include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
 #include "../common/integers.h"
 #include "../sorting/sort.h"
 #include "kernel_sources.h"
@@ -53,6 +54,11 @@ Reduce reduce_of(c10::string_view name) {
   return Reduce::kMean;
 }
 
+// Of a complex tensor that of its parts.
+DType part_dtype(const Tensor& tensor) {
+  return dtype_of(c10::toRealValueType(tensor.scalar_type()));
+}
+
 // Element offsets in a contiguous `self` of the lines of `index` along `dim`.
 Tensor line_places(const Tensor& self, const Tensor& index, int64_t dim) {
   Tensor places = at::zeros({1}, index.options().dtype(at::kLong));
@@ -86,7 +92,9 @@ void scatter_by_segments(const Tensor& self,
         launch(self,
                sources::scatter_segments,
                kernel,
-               {{"DTYPE", dtype_of(self)},
+               {{"DTYPE", part_dtype(self)},
+                {"COMPUTE_IS_COMPLEX", self.is_complex()},
+                {"COMPUTE_IS_DOUBLE", part_dtype(self) == DType::kFloat64},
                 {"REDUCE", reduce},
                 {"INCLUDE_SELF", include_self}},
                range(items, kSegmentGroup),
@@ -173,7 +181,9 @@ void scatter(const Tensor& self,
   launch(self,
          sources::scatter_reduce,
          "scatter_reduce_lines",
-         {{"DTYPE", dtype_of(self)},
+         {{"DTYPE", part_dtype(self)},
+          {"COMPUTE_IS_COMPLEX", self.is_complex()},
+          {"COMPUTE_IS_DOUBLE", part_dtype(self) == DType::kFloat64},
           {"REDUCE", reduce_number},
           {"INCLUDE_SELF", include_self},
           {"WG_SIZE", kWorkGroup}},
@@ -200,6 +210,10 @@ void scatter_reduce(const Tensor& self,
                     bool include_self,
                     const char* op,
                     const Tensor& out) {
+  check_implemented(!self.is_complex() ||
+                        (reduce != Reduce::kAmax && reduce != Reduce::kAmin),
+                    op,
+                    self.scalar_type());
   if (!out.is_same(self)) {
     out.copy_(self);
   }
@@ -239,10 +253,10 @@ void scatter_reduce(const Tensor& self,
             true,
             op);
     counts.masked_fill_(counts.eq(0), 1);
-    if (dense.is_floating_point()) {
-      dense.div_(counts);
-    } else {
+    if (at::isIntegralType(type, /*includeBool=*/true)) {
       dense.div_(counts, "floor");
+    } else {
+      dense.div_(counts);
     }
   }
   if (!dense.is_same(out)) {
@@ -341,10 +355,18 @@ struct index_reduce_out : at::meta::structured_index_reduce {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  structured<scatter_reduce_two_out, at::_ops::scatter_reduce_two_out>(m);
-  structured<scatter_reduce_out, at::_ops::scatter_reduce_out>(m);
-  structured<scatter_value_reduce_out, at::_ops::scatter_value_reduce_out>(m);
-  structured<index_reduce_out, at::_ops::index_reduce_out>(m);
+  structured<scatter_reduce_two_out,
+             at::_ops::scatter_reduce_two_out,
+             Numbers::kRealAndComplex>(m);
+  structured<scatter_reduce_out,
+             at::_ops::scatter_reduce_out,
+             Numbers::kRealAndComplex>(m);
+  structured<scatter_value_reduce_out,
+             at::_ops::scatter_value_reduce_out,
+             Numbers::kRealAndComplex>(m);
+  structured<index_reduce_out,
+             at::_ops::index_reduce_out,
+             Numbers::kRealAndComplex>(m);
 }
 
 }  // namespace torch_opencl::ops

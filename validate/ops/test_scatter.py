@@ -48,6 +48,60 @@ def test_integers(device, dtype):
         assert torch.equal(result.cpu(), x.scatter_reduce(0, index, s, reduce))
 
 
+# The second size has lines long enough for GPUs to sort what goes where.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean"])
+@pytest.mark.parametrize("size,sources", [((6, 5, 4), (9, 5, 3)), ((131, 3), (300, 2))])
+def test_complex(device, size, sources, reduce, include_self, dtype):
+    index = torch.randint(size[0], sources)
+
+    def function(x, source):
+        x, source = torch.view_as_complex(x), torch.view_as_complex(source)
+        y = x.scatter_reduce(
+            0, index.to(x.device), source, reduce, include_self=include_self
+        )
+        return torch.view_as_real(y)
+
+    inputs = [torch.randn(*size, 2), torch.randn(*sources, 2)]
+    check(function, inputs, device, dtype, backward=False, multiple=16.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("reduce", ["add", "multiply"])
+def test_complex_in_the_older_form(device, reduce, dtype):
+    x, source = torch.randn(7, 3, dtype=dtype), torch.randn(11, 3, dtype=dtype)
+    index = torch.randint(7, (11, 3))
+    for given in (source, 2 - 0.5j):
+        moved = given.to(device) if torch.is_tensor(given) else given
+        result = x.to(device).scatter(0, index.to(device), moved, reduce=reduce)
+        expected = x.scatter(0, index, given, reduce=reduce)
+        torch.testing.assert_close(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_index_reduce(device, dtype):
+    x, source = torch.randn(4, 7, 3, dtype=dtype), torch.randn(4, 11, 3, dtype=dtype)
+    index = torch.randint(7, (11,))
+    for reduce in ("prod", "mean"):
+        result = x.to(device).index_reduce(
+            1, index.to(device), source.to(device), reduce
+        )
+        expected = x.index_reduce(1, index, source, reduce)
+        torch.testing.assert_close(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_complex_numbers_have_no_order(device, reduce):
+    x, index = torch.ones(3, dtype=torch.complex64), torch.tensor([0, 2])
+    for device_or_cpu in ("cpu", device):
+        y, at = x.to(device_or_cpu), index.to(device_or_cpu)
+        with pytest.raises(NotImplementedError, match="not implemented for 'ComplexF"):
+            y.scatter_reduce(0, at, y, reduce)
+        with pytest.raises(NotImplementedError, match="not implemented for 'ComplexF"):
+            y.index_reduce(0, at, y[:2], reduce)
+
+
 def test_take_and_put(device):
     x = torch.arange(24.0).view(4, 6)
     index = torch.tensor([[0, -1, 5], [5, 17, 3]])
