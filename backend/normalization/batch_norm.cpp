@@ -83,6 +83,10 @@ Statistics batch_norm_into(const Tensor& input,
               input.sizes());
   TORCH_CHECK(training || (running_mean.defined() && running_var.defined()),
               "running_mean must be defined in evaluation mode");
+  TORCH_CHECK_VALUE(
+      running_mean.defined() == running_var.defined(),
+      "running_mean and running_var must either both be None or neither be "
+      "None");
   if (training) {
     return batch_norm_training(
         input, weight, bias, running_mean, running_var, momentum, epsilon, out);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -415,6 +417,68 @@ def test_group_norm_dtypes(device, dtype):
         device,
         dtype,
     )
+
+
+def _outcome(call, device):
+    """Type and text of the error, or the result; and the texts of warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = call(device).detach().cpu()
+        except Exception as error:
+            result = type(error), str(error).split("\n\nException raised from")[0]
+    return result, [str(warning.message) for warning in caught]
+
+
+def _statistics(function, *sizes, **options):
+    """A function of an image of 5 channels and of vectors of ``sizes``."""
+
+    def call(device):
+        x = torch.arange(160.0).sin().view(2, 5, 4, 4).to(device)
+        vectors = [None if n is None else torch.ones(n, device=device) for n in sizes]
+        return function(x, *vectors, **options)
+
+    return call
+
+
+def _instance_norm(training, **options):
+    def call(device):
+        x = torch.arange(160.0).sin().view(2, 5, 4, 4).to(device)
+        return torch.nn.InstanceNorm2d(4, **options).to(device).train(training)(x)
+
+    return call
+
+
+_OTHER_CHANNELS = {
+    "running statistics": _statistics(F.instance_norm, 4, 4),
+    "running statistics in use": _statistics(
+        F.instance_norm, 4, 4, use_input_stats=False
+    ),
+    "a weight": _statistics(F.instance_norm, None, None, 4),
+    "a mean alone": _statistics(F.instance_norm, 5, None),
+    "a variance alone": _statistics(F.instance_norm, None, 5),
+    "a mean alone in use": _statistics(F.instance_norm, 5, None, use_input_stats=False),
+    "batch norm's mean alone": _statistics(F.batch_norm, 5, None, training=True),
+    "batch norm's variance alone": _statistics(F.batch_norm, None, 5, training=True),
+    "module": _instance_norm(True),
+    "module in evaluation": _instance_norm(False),
+    "affine module": _instance_norm(True, affine=True),
+    "tracking module": _instance_norm(True, track_running_stats=True),
+    "tracking module in evaluation": _instance_norm(False, track_running_stats=True),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", _OTHER_CHANNELS)
+def test_instance_norm_of_other_channels(device, name):
+    result, warned = _outcome(_OTHER_CHANNELS[name], device)
+    expected, said = _outcome(_OTHER_CHANNELS[name], "cpu")
+    assert warned == said
+    if torch.is_tensor(expected):
+        torch.testing.assert_close(result, expected)
+        assert said, "accepted without a word"
+    else:
+        assert result == expected
 
 
 def test_instance_norm(device):
