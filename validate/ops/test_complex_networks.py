@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
 from against_cpu import check
+from tolerance import assert_matches
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +106,54 @@ def test_training_of_complex_parameters(device):
         return weight.detach().cpu()
 
     torch.testing.assert_close(train(device), train("cpu"), rtol=1e-4, atol=1e-5)
+
+
+_MODULES = {
+    "linear": (lambda: torch.nn.Linear(5, 3), (4, 5)),
+    "linear without bias": (lambda: torch.nn.Linear(5, 3, bias=False), (2, 3, 5)),
+    "conv1d": (lambda: torch.nn.Conv1d(3, 5, 3, padding=1), (2, 3, 9)),
+    "conv2d": (lambda: torch.nn.Conv2d(4, 6, 3, stride=2, groups=2), (2, 4, 7, 9)),
+    "conv_transpose2d": (lambda: torch.nn.ConvTranspose2d(3, 2, 3), (2, 3, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("in_one_call", [False, True])
+@pytest.mark.parametrize("name", _MODULES)
+def test_modules_become_complex(device, name, in_one_call, dtype):
+    """Parameters change dtype on the device, with the CPU's warning, and train there."""
+    make, size = _MODULES[name]
+    original = make()
+    values = [torch.randn(p.shape, dtype=dtype) for p in original.parameters()]
+    x = torch.randn(size, dtype=dtype)
+
+    def run(place, dtype):
+        module = copy.deepcopy(original)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if in_one_call:
+                module.to(place, dtype)
+            else:
+                module.to(place).to(dtype)
+        parameters = list(module.parameters())
+        before = [p.detach().cpu().clone() for p in parameters]
+        with torch.no_grad():
+            for parameter, value in zip(parameters, values, strict=True):
+                parameter.copy_(value)
+        leaf = x.to(place, dtype, copy=True).requires_grad_()
+        y = module(leaf)
+        (y.abs() + y.real * y.imag).sum().backward()
+        found = [y, leaf.grad, *(p.grad for p in parameters)]
+        assert all(value.device.type == torch.device(place).type for value in found)
+        return found, before, [str(warning.message) for warning in caught]
+
+    mine, before, warned = run(device, dtype)
+    cpu, cpu_before, said = run("cpu", dtype)
+    double, _, _ = run("cpu", torch.complex128)
+    assert warned == said
+    assert any("Complex modules are a new feature" in text for text in said)
+    for value, expected in zip(before, cpu_before, strict=True):
+        assert value.dtype == dtype
+        assert torch.equal(value, expected)
+    for index, values_of in enumerate(zip(mine, double, cpu, strict=True)):
+        assert_matches(*values_of, name=str(index), multiple=8.0)

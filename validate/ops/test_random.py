@@ -215,6 +215,19 @@ def test_multinomial_errors_are_the_cpus(device, weights, count, replacement):
         torch.multinomial(weights.to(device), count, replacement)
 
 
+def test_multinomial_across_devices(device):
+    weights = torch.rand(3, 5)
+    for given, place in ((weights.to(device), "cpu"), (weights, device)):
+        for replacement in (False, True):
+            out = torch.full((3, 2), 7, device=place)
+            with pytest.raises(RuntimeError) as raised:
+                torch.multinomial(given, 2, replacement, out=out)
+            assert (
+                str(raised.value) == "multinomial arguments must have the same device"
+            )
+            assert torch.equal(out.cpu(), torch.full((3, 2), 7))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_exponential_is_never_zero(device, dtype):
     """Three of so many draws are of the smallest uniform number."""
