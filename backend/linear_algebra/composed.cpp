@@ -164,7 +164,10 @@ Tensor cdist_backward(const Tensor& grad,
                       const Tensor& x2,
                       double p,
                       const Tensor& cdist) {
-  if (p == 0 || grad.numel() == 0 || x1.numel() == 0) {
+  if (grad.numel() == 0 || x1.numel() == 0) {
+    return at::zeros_like(x1);
+  }
+  if (p == 0) {
     return at::zeros_like(x1, {}, at::MemoryFormat::Contiguous);
   }
   const Tensor diff = differences(x1, x2);
