@@ -248,6 +248,12 @@ std::tuple<Tensor&, Tensor&> max_pool3d_with_indices_out(
   return {out, indices};
 }
 
+// Volumes without a batch are not images in channels_last.
+at::MemoryFormat format_of_volumes(const Tensor& self) {
+  return self.dim() == 5 ? self.suggest_memory_format()
+                         : at::MemoryFormat::Contiguous;
+}
+
 std::tuple<Tensor, Tensor> max_pool3d_with_indices(const Tensor& self,
                                                    IntArrayRef kernel_size,
                                                    IntArrayRef stride,
@@ -256,7 +262,7 @@ std::tuple<Tensor, Tensor> max_pool3d_with_indices(const Tensor& self,
                                                    bool ceil_mode) {
   const Pool3d pool(self, kernel_size, stride, padding, dilation, ceil_mode);
   pool.check(self, "max_pool3d_with_indices()");
-  const auto format = self.suggest_memory_format();
+  const auto format = format_of_volumes(self);
   Tensor out = at::empty(pool.sizes, self.options(), format);
   Tensor indices =
       at::empty(pool.sizes, self.options().dtype(at::kLong), format);
@@ -290,7 +296,7 @@ Tensor max_pool3d_with_indices_backward(const Tensor& grad_output,
                                         bool ceil_mode,
                                         const Tensor& indices) {
   Tensor grad_input =
-      at::empty(self.sizes(), self.options(), self.suggest_memory_format());
+      at::empty(self.sizes(), self.options(), format_of_volumes(self));
   return max_pool3d_with_indices_backward_out(grad_output,
                                               self,
                                               kernel_size,
