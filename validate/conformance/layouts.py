@@ -149,6 +149,7 @@ def differences(
             moved = to_device(laid_out, device)
             try:
                 mine = kinds(op, moved)
+                torch.opencl.synchronize(device)  # raises what a kernel reported
             except Exception as error:
                 # What falls back to the CPU has the CPU's strides.
                 if _FALLBACK in str(error) or _refused_by_cpu(op, laid_out):

@@ -9,8 +9,9 @@ from conformance.cases import op_name
 from conformance.layouts import differences
 from conformance.opinfo import take
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo
 
-_SAMPLES = 4
+_SAMPLES = 3
 _DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 
 _GRADIENT = "autograd's formula takes another way for subclasses of tensors"
@@ -62,6 +63,7 @@ _NOT_COMPARED = {
     ),
     "sparse.mm:reduce": _SPARSE,
     "sparse.sampled_addmm": _SPARSE,
+    "tensor_split": "wants its indices on the CPU",
 }
 
 
@@ -72,15 +74,16 @@ def _cases():
             yield pytest.param(op, dtype, id=op_name(op))
 
 
-@pytest.mark.slow  # its lists of exceptions were not completed on every driver
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("op, dtype", list(_cases()))
 def test_op(device, op, dtype):
     wanted = op.supports_autograd and dtype.is_floating_point
     samples = op.sample_inputs("cpu", dtype, requires_grad=wanted)
     samples = take(samples, _SAMPLES, seed=torch.initial_seed())
-    name = op_name(op)
-    assert not list(differences(op, device, samples, name in _AS_ON_CPU))
+    # Of operands in different orders torch's decompositions choose another one than
+    # TensorIterator.
+    as_cpu = isinstance(op, BinaryUfuncInfo) or op_name(op) in _AS_ON_CPU
+    assert not list(differences(op, device, samples, as_cpu))
 
 
 def test_names_of_exceptions():
