@@ -33,15 +33,21 @@ _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_batch
 _OWN_STRIDES = ("convolution", "attention", "conv1d", "conv2d", "conv3d", "packed")
 
 
+def free_strides(program: Program) -> str:
+    """Why strides are not judged; empty where they are."""
+    if program.subject == "recurrence":
+        return "layers walk batch-first input as it is; the CPU transposes the result"
+    return ""
+
+
 def own_strides(program: Program) -> str:
-    """Why strides need not be the CPU's; empty where they have to."""
+    """Why strides may be FakeTensorMode's and not the CPU's; empty where they have to
+    be these."""
     names = [program.subject, *(step.target for step in program.steps)]
     if any(word in name for word in _OWN_STRIDES for name in names):
         return "the CPU's oneDNN and flash kernels choose them; FakeTensorMode differs"
     if any("conv_transpose" in name for name in names):
         return "the CPU's oneDNN chooses them; FakeTensorMode differs"
-    if program.subject == "recurrence":
-        return "layers walk batch-first input as it is; the CPU transposes the result"
     if "logsigmoid" in program.subject:
         return "as on CUDA a pointwise op keeps its input's order; the CPU's does not"
     return ""

@@ -3,15 +3,19 @@ what is left of a case that fails is small."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import time
 
 import pytest
+import run_fuzz
 import torch
 from fuzz import edits, execute, judge, known, workers
 from fuzz.generate import generate
 from fuzz.program import Program, Ref, Step, ops_by_name
 from fuzz.tensors import Input, Layout, draw_layout, draw_values, lay
+from rich.console import Console
 
 CPU = torch.device("cpu")
 CASES = range(40)
@@ -80,6 +84,24 @@ def test_a_wrong_element_is_seen(wrong_add):
     assert verdict.message.startswith("t3")
 
 
+@pytest.mark.parametrize("say_alike", [False, True])
+def test_strides_are_the_cpus_or_fake_ones(monkeypatch, say_alike):
+    """A convolution may have FakeTensorMode's strides, and no others."""
+    orders = iter([False, True, say_alike])  # CPU, device, FakeTensorMode
+
+    def conv2d(image, weight):
+        result = torch.nn.functional.conv2d(image, weight)
+        columns = result.transpose(-1, -2).contiguous().transpose(-1, -2)
+        return columns if next(orders) else result
+
+    monkeypatch.setattr(execute, "resolve", lambda _: conv2d)
+    inputs = {0: Input(torch.ones(2, 3, 5, 4)), 1: Input(torch.ones(4, 3, 2, 2))}
+    steps = [Step("nn.functional.conv2d", (Ref(0), Ref(1)), {}, 2)]
+    verdict = judge.judge(Program(inputs, steps, "convolution"), CPU)
+    assert verdict.status == ("pass" if say_alike else "wrong")
+    assert say_alike or "as FakeTensorMode says" in verdict.message
+
+
 @pytest.mark.parametrize("error", [ValueError("text"), RuntimeError("other"), None])
 def test_another_error_is_seen(monkeypatch, error):
     errors = iter([RuntimeError("text"), error])
@@ -122,6 +144,40 @@ def test_a_crash_and_a_hang_lose_their_case_only():
     outcomes = workers.run(iter(range(4)), "cpu", 1, 5, 0, serve_trouble)
     found = {outcome.case: outcome.status for outcome in outcomes}
     assert found == {0: "pass", 1: "crash", 2: "timeout", 3: "pass"}
+
+
+def serve_wrong(device: str):
+    """Calls every program wrong that still has a step and more than an element."""
+
+    def judged(program: Program, _: torch.device) -> judge.Verdict:
+        sizes = [given.values.numel() for given in program.inputs.values()]
+        is_wrong = program.steps and max(sizes, default=0) > 1
+        return judge.Verdict("wrong" if is_wrong else "pass", "by decree")
+
+    judge.judge = judged  # of this worker
+    return workers.serve(device)
+
+
+def test_the_printed_line_repeats(monkeypatch, capsys):
+    """What fails is minimised; its line, given to a shell, fails alike."""
+    case = next(c for c in range(100) if len(generate(c).steps) > 1)
+    (outcome,) = workers.run(iter([case]), "cpu", 1, 60, 4, serve_wrong)
+    assert outcome.status == "wrong"
+    assert outcome.edits
+    assert outcome.text != edits.listing(generate(case))
+    line = run_fuzz.repetition(outcome, "cpu")
+    _, program, *arguments = shlex.split(line)
+    assert program == "validate/run_fuzz.py"
+    console = Console(width=10_000)
+    assert run_fuzz.one(run_fuzz.parse([*arguments, "--list"]), console) == 0
+    assert capsys.readouterr().out.strip() == outcome.text.strip()
+    # The same worker judges, in a process of its own.
+    ask = workers.Worker
+    monkeypatch.setattr(workers, "Worker", lambda _, device: ask(serve_wrong, device))
+    assert run_fuzz.one(run_fuzz.parse([*arguments, "--json"]), console) == 1
+    again = json.loads(capsys.readouterr().out)
+    assert (again["status"], again["text"]) == (outcome.status, outcome.text)
+    assert again["edits"] == outcome.edits
 
 
 def test_excluded_ops_exist():
