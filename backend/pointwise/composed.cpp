@@ -10,6 +10,8 @@
 #include <ATen/ops/hardtanh_ops.h>
 #include <ATen/ops/isnan_native.h>
 #include <ATen/ops/isnan_ops.h>
+#include <ATen/ops/mvlgamma_native.h>
+#include <ATen/ops/mvlgamma_ops.h>
 #include <ATen/ops/norm_native.h>
 #include <ATen/ops/norm_ops.h>
 #include <ATen/ops/pow_native.h>
@@ -57,6 +59,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          &WithFallback<at::_ops::isnan,
                        &at::native::isnan,
                        Numbers::kRealAndComplex>::call);
+  m.impl(
+      "mvlgamma.out",
+      &WithFallback<at::_ops::mvlgamma_out, &at::native::mvlgamma_out>::call);
   aten::structured<at::native::structured_norm_out,
                    at::_ops::norm_out,
                    Numbers::kRealAndComplex>(m);

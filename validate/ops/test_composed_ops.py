@@ -183,3 +183,14 @@ def test_parts_of_batch_norm(device, dtype):
         torch.testing.assert_close(
             result.cpu().double(), expected.detach(), rtol=precision, atol=precision
         )
+
+
+def test_mvlgamma_out(device):
+    x = torch.rand(3, 5) + 2
+    expected = torch.mvlgamma(x, 3)
+    for out in (torch.zeros(3, 5), torch.zeros(5, 3).t(), torch.empty(0)):
+        given = out.to(device)
+        assert torch.mvlgamma(x.to(device), 3, out=given) is given
+        torch.testing.assert_close(given.cpu(), expected)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.mvlgamma(x.to(device), 3, out=torch.zeros(3, 5).long().to(device))
