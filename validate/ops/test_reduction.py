@@ -246,3 +246,17 @@ def test_sum_in_another_dtype(device, size, dim):
         y = x.to(given)
         result = y.to(device).sum(dim, dtype=wanted)
         torch.testing.assert_close(result.cpu(), y.sum(dim, dtype=wanted))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize("name", ["mean", "nansum", "nanmean"])
+def test_fractions_are_not_written_to_integers(device, name, dtype):
+    x = torch.rand(5, 3)
+    function = getattr(torch, name)
+    for size, dim in ((3, 0), (5, 1)):
+        with pytest.raises(RuntimeError):
+            function(x, dim, out=torch.zeros(size, dtype=dtype))
+        out = torch.full((size,), 1, dtype=dtype, device=device)
+        with pytest.raises(RuntimeError, match="not implemented for|can't be cast"):
+            function(x.to(device), dim, out=out)
+        assert out.cpu().eq(1).all()
