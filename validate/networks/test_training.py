@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tolerance import MULTIPLE, perturbed, relative_distance
 from torch import nn
 
 ROOT = Path(__file__).parent.parent.parent
@@ -54,6 +55,41 @@ def test_digits_begin_on_the_cpus_curve(device):
     process = run_example(*arguments, "--json", "-")
     on_device, on_cpu = finish(process, accurate=False)
     assert on_device["losses"][:5] == pytest.approx(on_cpu["losses"][:5], rel=1e-5)
+
+
+def _lbfgs(state, x, device, dtype, lr):
+    """Parameters after five steps, 100 iterations, of a network of 13."""
+    layers = nn.Linear(2, 3), nn.Sigmoid(), nn.Linear(3, 1), nn.Sigmoid()
+    network = nn.Sequential(*layers)
+    network.load_state_dict(state)
+    network.to(device, dtype)
+    optimizer = torch.optim.LBFGS(network.parameters(), lr=lr)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = network(x.to(device, dtype)).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(5):
+        optimizer.step(closure)
+    return nn.utils.parameters_to_vector(network.parameters()).detach()
+
+
+@pytest.mark.parametrize("lr", [1, 0.01])
+def test_lbfgs_is_as_sensitive_as_on_the_cpu(device, lr):
+    """Inputs a rounding away lead the CPU 1e-3 off (how-measured.md)."""
+    state = nn.Sequential(nn.Linear(2, 3), nn.Sigmoid(), nn.Linear(3, 1)).state_dict()
+    x = torch.rand(3, 2)
+    reference = _lbfgs(state, x, "cpu", torch.float64, lr)
+    noise = torch.Generator().manual_seed(0)
+    spread = [relative_distance(_lbfgs(state, x, "cpu", torch.float32, lr), reference)]
+    for _ in range(6):
+        near = {name: perturbed(value, noise) for name, value in state.items()}
+        run = _lbfgs(near, perturbed(x, noise), "cpu", torch.float32, lr)
+        spread.append(relative_distance(run, reference))
+    result = _lbfgs(state, x, device, torch.float32, lr)
+    assert relative_distance(result, reference) <= MULTIPLE * max(spread)
 
 
 STEPS = """
