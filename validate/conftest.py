@@ -155,6 +155,8 @@ def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
         if parameters := getattr(item, "callspec", None):
             test, _, _ = item.nodeid.partition("[")
             cases[test, parameters.params.get("device")].append(item)
+        elif item.cls and item.get_closest_marker("sampled"):
+            cases[item.parent.nodeid, None].append(item)  # of torch's test classes
     left_out = set()
     for (test, device), of_test in cases.items():
         random.Random(f"{run_seed()} {test} {device}").shuffle(of_test)
