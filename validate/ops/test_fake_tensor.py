@@ -74,7 +74,7 @@ def _cases():
             yield pytest.param(op, dtype, id=op_name(op))
 
 
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(120)
 @pytest.mark.parametrize("op, dtype", list(_cases()))
 def test_op(device, op, dtype):
     wanted = op.supports_autograd and dtype.is_floating_point

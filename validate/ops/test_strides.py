@@ -93,7 +93,7 @@ def _differences(name: str, device: torch.device, wanted: bool) -> list[str]:
     return found
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", _OPS)
 def test_strides(device, name, training):

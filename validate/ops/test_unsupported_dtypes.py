@@ -59,7 +59,7 @@ def test_integers_have_no_continuous_distribution(device, name):
         getattr(x.to(device), name)()
 
 
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(120)
 @pytest.mark.parametrize("name", _OPS)
 def test_every_dtype(device, name):
     for dtype in dtypes.DTYPES:
