@@ -161,7 +161,7 @@ def serve_wrong(device: str):
 def test_the_printed_line_repeats(monkeypatch, capsys):
     """What fails is minimised; its line, given to a shell, fails alike."""
     case = next(c for c in range(100) if len(generate(c).steps) > 1)
-    (outcome,) = workers.run(iter([case]), "cpu", 1, 60, 4, serve_wrong)
+    (outcome,) = workers.run(iter([case]), "cpu", 1, 60, 8, serve_wrong)
     assert outcome.status == "wrong"
     assert outcome.edits
     assert outcome.text != edits.listing(generate(case))
