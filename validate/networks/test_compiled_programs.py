@@ -263,3 +263,46 @@ def test_elementwise_kernel_in_a_graph(device):
     for result, eager in zip(results, wanted, strict=True):
         assert result.stride() == eager.stride()
     torch.testing.assert_close(rooms[1], rooms[0])
+
+
+def _break_programs(monkeypatch) -> None:
+    """No driver compiles what is generated."""
+    from torch_opencl.inductor import scheduling
+
+    write = scheduling.kernel_source
+    monkeypatch.setattr(
+        scheduling,
+        "kernel_source",
+        lambda *args: write(*args).replace(
+            "kernel __attri", "no_type f(); kernel __attri"
+        ),
+    )
+
+
+def test_failing_build(device, monkeypatch):
+    """The error names the ops; with suppress_errors they run eagerly."""
+    _break_programs(monkeypatch)
+    x = torch.randn(37, device=device)
+
+    def chain(x):
+        return (x + 1).sin() * 2
+
+    with pytest.raises(RuntimeError, match="opencl_fused_add_mul_sin_0"):
+        torch.compile(chain)(x)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(suppress_errors=True):
+        assert torch.equal(torch.compile(chain)(x), chain(x))
+
+
+def test_no_cpp_package(device, tmp_path):
+    """The error says what takes the place of an AOTInductor package, and that works."""
+    model = torch.nn.Linear(5, 3).to(device)
+    x = torch.randn(4, 5, device=device)
+    program = torch.export.export(model, (x,))
+    with pytest.raises(Exception, match="no AOTInductor package for opencl"):
+        torch._inductor.aoti_compile_and_package(
+            program, package_path=str(tmp_path / "package.pt2")
+        )
+    torch.export.save(program, tmp_path / "program.pt2")
+    loaded = torch.export.load(tmp_path / "program.pt2").module()
+    torch.testing.assert_close(torch.compile(loaded)(x), model(x))

@@ -22,7 +22,6 @@ def register() -> type:
         register_backend_for_device,
         register_device_op_overrides,
     )
-    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
 
     from .. import opencl
@@ -30,7 +29,7 @@ def register() -> type:
     from .cache_key import CacheKey
     from .device import OpenCLInterface, OpenCLOpOverrides
     from .scheduling import Scheduling
-    from .wrapper import OpenCLWrapper
+    from .wrapper import NoCppWrapper, OpenCLWrapper
 
     register_interface_for_device("opencl", OpenCLInterface)
     for index in range(opencl.device_count()):
@@ -43,7 +42,7 @@ def register() -> type:
         "opencl",
         Scheduling,
         OpenCLWrapper,
-        CppWrapperCpu,
+        NoCppWrapper,
         WrapperFxCodegen,
         CacheKey(),
     )

@@ -75,8 +75,31 @@ def compiled_kernel(
         local_size: work-items of a work-group.
         reports: whether it has the parameters for reports of bad indices.
     """
+    program = _program(name, source, local_size)
+    return _C._CompiledKernel(name, program, "", kinds, local_size, reports)
+
+
+def _program(name: str, source: str, local_size: int) -> str:
     head, _, text = source.partition("\n//\n")
     program = f'{_library(head)}\n#line 1 "{name}.cl"\n{text}'
     if "USES_ATTENTION" in head:
         program += _C._kernel_text(f"attention_{'cpu' if local_size == 1 else 'gpu'}")
-    return _C._CompiledKernel(name, program, "", kinds, local_size, reports)
+    return program
+
+
+def check_builds(
+    name: str, source: str, local_size: int, device: torch.device, ops: str
+) -> None:
+    """Builds a kernel for Dynamo's suppress_errors, which does not look at what fails
+    when a graph is run.
+
+    Raises:
+        RuntimeError: with the names of the ops, and what the driver said.
+    """
+    if not torch._dynamo.config.suppress_errors:
+        return
+    program = _program(name, source, local_size)
+    try:
+        _C._raw_kernel(device.index or 0, f"{name}.cl", program, name, "")
+    except RuntimeError as error:
+        raise RuntimeError(f"{ops}: {error}") from error

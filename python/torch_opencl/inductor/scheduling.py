@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 
 import sympy
 import torch
 from torch._inductor import metrics
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.codegen.simd import SIMDScheduling
-from torch._inductor.utils import get_kernel_metadata
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from ..opencl.devices import get_device_properties
 from .fallbacks import stay_extern
-from .runtime import kernel_source
+from .runtime import check_builds, kernel_source
 from .text import OpenCLKernel
 from .types import NotGenerated
 from .work import GROUP, Form
 
 log = logging.getLogger(__name__)
+_LONGEST_NAME = 80
 
 
 class Scheduling(SIMDScheduling):
@@ -99,11 +101,14 @@ class Scheduling(SIMDScheduling):
         key = (src_code, kernel.call_kinds)
         if key in wrapper.src_to_kernel:
             return wrapper.src_to_kernel[key]
-        name = f"opencl_fused_{wrapper.next_kernel_suffix()}"
+        ops = re.sub(r"\W", "_", get_fused_kernel_name(node_schedule, "original_aten"))
+        ops = ops[:_LONGEST_NAME]
+        name = f"opencl_{ops}_{wrapper.next_kernel_suffix()}"
         wrapper.src_to_kernel[key] = name
         source = kernel_source(kernel, src_code.replace("KERNEL_NAME", name))
         origins, details = get_kernel_metadata(node_schedule, wrapper)
         size = GROUP if kernel.form.is_gpu else 1
+        check_builds(name, source, size, V.graph.get_current_device_or_throw(), ops)
         text = (
             f"compiled_kernel({name!r}, r'''\n{source}''', {kernel.call_kinds!r}, "
             f"{size}, {kernel.reports})"

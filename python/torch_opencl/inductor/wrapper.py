@@ -1,7 +1,8 @@
-"""The Python module that Inductor writes around the kernels."""
+"""The Python module that Inductor writes around the kernels; a C++ one there is not."""
 
 from __future__ import annotations
 
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
 
@@ -27,3 +28,16 @@ class OpenCLWrapper(PythonWrapperCodegen):
             name, device, dtype, shape, stride, *args, **kwargs
         )
         return line.replace("device='opencl'", f"device='{device}'")
+
+
+class NoCppWrapper(CppWrapperCpu):
+    """What AOTInductor and ``config.cpp_wrapper`` ask for."""
+
+    @staticmethod
+    def create(*args, **kwargs):
+        raise NotImplementedError(
+            "no C++ wrapper and no AOTInductor package for opencl: the runtime that "
+            "torch compiles into them (parse_device_str in aoti_runtime/model_base.h) "
+            "takes cpu, cuda, xpu and mps only. Save the model with torch.export.save "
+            "and call torch.compile on what torch.export.load returns"
+        )
