@@ -6,7 +6,6 @@ calls with index tensors that broadcast.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -229,41 +228,16 @@ def test_eager(device, name):
     _check(case, _results(case, device, flex_attention, _inputs(case)))
 
 
-def _captured_gradients(device, function, dtype=torch.float32) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(2)
-    tensors = [
-        torch.randn(shape, generator=generator).to(device, dtype).requires_grad_()
-        for shape in ((1, 2, 30, 8), (1, 2, 30, 8), (1, 2, 30, 8), (2, 60))
-    ]
-    query, key, value, table = tensors
-    out = function(
-        query, key, value, lambda score, b, h, q, k: score + table[h, q - k + 29]
-    )
-    weights = torch.linspace(-1, 1, out.numel(), device=device, dtype=dtype)
-    return [out, *torch.autograd.grad((out.flatten() * weights).sum(), tensors)]
-
-
-def _dense(query, key, value, score_mod):
+def _dense(query, key, value, score_mod, block_mask=None):
     places = [
         torch.arange(size).view([-1 if i == d else 1 for i in range(4)])
         for d, size in enumerate((*query.shape[:3], key.shape[2]))
     ]
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.size(-1))
-    return score_mod(scores, *places).softmax(-1) @ value
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_by_matrix_products(device, dtype, caplog):
-    """What has no kernel: a table of biases that is learned, and float64."""
-    caplog.set_level(logging.DEBUG, "torch_opencl.inductor.flex_lowering")
-    compiled = torch.compile(flex_attention, fullgraph=True)
-    results = _captured_gradients(device, compiled, dtype)
-    assert "flex_attention by matrix products" in caplog.text
-    exact = _captured_gradients("cpu", _dense, torch.float64)
-    baseline = _captured_gradients("cpu", _dense, dtype)
-    for result, wanted, theirs in zip(results, exact, baseline, strict=True):
-        assert_matches(result, wanted, theirs)
+    scores = score_mod(scores, *places)
+    if block_mask is not None:
+        scores = scores.masked_fill(~block_mask(*places), -math.inf)
+    return scores.softmax(-1) @ value
 
 
 def test_views_and_changing_lengths(device):

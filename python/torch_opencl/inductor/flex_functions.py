@@ -112,8 +112,11 @@ class FunctionBody(KernelBody):
     def store(self, name, index, value, mode=None) -> None:
         raise NotGenerated("stores")
 
-    def function(self, name: str, graph: ir.ComputedBuffer, dtype: torch.dtype) -> str:
-        """The function that returns what the graph computes."""
+    def function(
+        self, name: str, graph: ir.ComputedBuffer, dtype: torch.dtype, sums=()
+    ) -> str:
+        """The function that returns what the graph computes, and the macro that calls
+        it where it adds to sums (pairs of them and of graphs of values) too."""
         lanes = bool(self.shape.lanes)
         with V.graph.set_current_device(graph.get_device()), self:
             if self.used:
@@ -121,13 +124,11 @@ class FunctionBody(KernelBody):
             self.give_indices()
             if name == "grad_score_mod":
                 self.give("grad_score", torch.float32, lanes)
-            if isinstance(graph.data, ir.InputBuffer):
-                result = graph.data.make_loader()(())
-            else:
-                result = graph.data.inner_fn(())
-        if isinstance(result, OpsValue):
-            result = result.value
-        returned = operand(result, dtype, lanes)
+            returned = operand(_result(graph), dtype, lanes)
+            added = "".join(
+                each.statement(operand(_result(value), torch.float32, lanes))
+                for each, value in sums
+            )
         parameters = [
             f"const {type_of(variable.dtype, variable.lanes)} {given}"
             for given, variable in self.given.items()
@@ -136,9 +137,36 @@ class FunctionBody(KernelBody):
             parameters += ["const int first", "const int width"]
         if self.used:
             parameters.append(f"const {type_of(torch.bool, lanes)} used")
-        text = self.compute.getvalue()
+        macro = ""
+        more = []
+        if sums:
+            macro = _adding(name, lanes, [each for each, _ in sums])
+            name += "_adding"
+            more = ["const int owned"]
+            more += [p for each, _ in sums for p in each.parameters]
+        text = self.compute.getvalue() + added
+        more = "".join(f", {each}" for each in more)
         return (
             f"static inline {type_of(dtype, lanes)} {name}("
-            f"{', '.join(parameters)} CAPTURED_PARAMETERS) {{\n{text}"
-            f"return {returned};\n}}\n"
+            f"{', '.join(parameters)} CAPTURED_PARAMETERS{more}) {{\n{text}"
+            f"return {returned};\n}}\n{macro}"
         )
+
+
+def _result(graph: ir.ComputedBuffer):
+    """The value that the graph computes."""
+    if isinstance(graph.data, ir.InputBuffer):
+        result = graph.data.make_loader()(())
+    else:
+        result = graph.data.inner_fn(())
+    return result.value if isinstance(result, OpsValue) else result
+
+
+def _adding(name: str, lanes: bool, sums: list) -> str:
+    """What the kernel calls instead of a function that adds to sums: it knows which
+    rows are its own, and where the sums are."""
+    given = ["score_", "batch_", "head_", "query_", "key_", "grad_"]
+    given += ["first_", "width_", "used_"] if lanes else ["used_"]
+    passed = [*given, "limit - first - v * 16" if lanes else "ITEM_ROW(i) < limit"]
+    passed += [argument for each in sums for argument in each.arguments]
+    return f"#define {name}({', '.join(given)}) {name}_adding({', '.join(passed)})\n"

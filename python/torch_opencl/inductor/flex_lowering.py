@@ -14,7 +14,7 @@ import torch
 from torch._inductor import ir, lowering
 from torch._inductor.exc import SubgraphLoweringException
 from torch._inductor.kernel.flex.common import (
-    build_subgraph_buffer,
+    build_subgraph_module_buffer,
     create_placeholder,
     freeze_irnodes,
     infer_dense_strides,
@@ -25,9 +25,10 @@ from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, Min
 
 from ..opencl.devices import get_device_properties
-from . import flex_dense
+from . import flex_captures, flex_dense
 from .flex_functions import INDICES, Shape
 from .flex_program import FlexKernel, Program
+from .flex_sums import Blocks, Sums
 from .types import NotGenerated
 
 log = logging.getLogger(__name__)
@@ -88,15 +89,15 @@ class Call:
         )
         self.is_gpu = _is_gpu(query)
 
-    def graph(self, subgraph, buffers: list, *floats: str):
-        """The subgraph, of a score (and its gradient) and indices."""
+    def graph(self, module: torch.fx.GraphModule, buffers: list, *floats: str):
+        """The graph, of a score (and its gradient) and indices."""
         device, dtype = self.query.get_device(), self.query.get_dtype()
         given = [(name, torch.int32) for name in INDICES]
         if floats:
             given.insert(0, (floats[0], dtype))
             given += [(name, dtype) for name in floats[1:]]
         inputs = [create_placeholder(name, of, device) for name, of in given]
-        made = build_subgraph_buffer(inputs + buffers, subgraph)
+        made = build_subgraph_module_buffer(inputs + buffers, module)
         freeze_irnodes(made)
         return made
 
@@ -122,37 +123,44 @@ class Call:
             program.strides(name.upper(), node.get_stride())
         return program
 
-    def launch(self, program: Program, mask: BlockMask, outputs: list) -> None:
-        """Adds what concerns the blocks of rows, and the node."""
-        of_keys = program.kernel == "FLEX_GRAD_KEY_VALUE"
-        rows, columns = self.queries, self.keys
-        heads = self.heads
-        if of_keys:
-            rows, columns, heads = columns, rows, self.key_heads
+    @property
+    def wide(self) -> int:
+        return max(self.query_dim, self.value_dim)
+
+    def blocks(self, mask: BlockMask, rows) -> Blocks:
+        """How a kernel that owns ``rows`` divides them."""
         row_block = Min(sympy.Integer(mask.row_block), rows)
-        wide = max(self.query_dim, self.value_dim)
         is_short = isinstance(row_block, sympy.Integer) and int(row_block) <= (
             32 if self.is_gpu else 16
         )
+        short, long = (2, 4) if self.is_gpu else (1, 2)
+        width = 16 * (short if is_short or self.wide > 128 else long)
+        return Blocks(
+            row_block, _ceil_div(rows, row_block), _ceil_div(row_block, width), width
+        )
+
+    def launch(
+        self, program: Program, mask: BlockMask, blocks: Blocks, outputs: list
+    ) -> None:
+        """Adds what concerns the blocks of rows, and the node."""
+        of_keys = program.kernel == "FLEX_GRAD_KEY_VALUE"
+        columns = self.queries if of_keys else self.keys
+        heads = self.key_heads if of_keys else self.heads
+        wide = self.wide
         if self.is_gpu:
-            items = 2 if is_short or wide > 128 else 4
-            width = 16 * items
-            program.define("ITEM_ROWS", items)
+            program.define("ITEM_ROWS", blocks.width // 16)
             program.define(
                 "HEAD_DIM", 64 if wide <= 64 else 128 if wide <= 128 else 256
             )
         else:
-            vectors = 1 if is_short or wide > 128 else 2
-            width = 16 * vectors
             step = 32 if wide <= 128 else 64
-            program.define("VECTORS", vectors)
+            program.define("VECTORS", blocks.width // 16)
             program.define("HEAD_DIM", -(-wide // step) * step)
             program.define("BLOCK", 64 if wide <= 64 else 32 if wide <= 128 else 16)
-        blocks, panels = _ceil_div(rows, row_block), _ceil_div(row_block, width)
-        program.define("ROW_BLOCK", row_block)
+        program.define("ROW_BLOCK", blocks.rows)
         program.define("COLUMN_BLOCK", Min(sympy.Integer(mask.column_block), columns))
-        program.define("ROW_BLOCKS", blocks)
-        program.define("PANELS", panels)
+        program.define("ROW_BLOCKS", blocks.blocks)
+        program.define("PANELS", blocks.panels)
         for full in ("", "full_") if mask.full_counts is not None else ("",):
             for name in ("counts", "indices"):
                 program.tensor(full + name, getattr(mask, full + name), "int")
@@ -167,7 +175,8 @@ class Call:
         program.define("HAS_FULL", int(has_full))
         if has_full:
             program.define("FULL_COLUMNS", mask.full_indices.get_size()[-1])
-        FlexKernel(program, outputs, self.batch * heads * blocks * panels)
+        groups = self.batch * heads * blocks.blocks * blocks.panels
+        FlexKernel(program, outputs + [s.buffer for s in program.sums], groups)
 
     def empty(self, size, dtype: torch.dtype, like=None):
         strides = None
@@ -179,7 +188,7 @@ class Call:
         return lowering.empty_strided(size, strides, dtype=dtype, device=device)
 
 
-def _refusal(query, key, value, scale, options) -> str:
+def _refusal(query, key, value, scale) -> str:
     """Why there is no kernel; empty where there may be one."""
     dtypes = {node.get_dtype() for node in (query, key, value)}
     if len(dtypes) > 1 or dtypes.isdisjoint(_DTYPES):
@@ -208,8 +217,8 @@ def _forward(
 ):
     call = Call(query, key, value, scale, score_buffers, mask_buffers)
     program = call.program("FLEX_FORWARD", "query")
-    mask_graph = call.graph(block_mask[-1], call.mask_buffers)
-    score_graph = call.graph(subgraph, call.score_buffers, "score")
+    mask_graph = call.graph(block_mask[-1].graph_module, call.mask_buffers)
+    score_graph = call.graph(subgraph.graph_module, call.score_buffers, "score")
     program.function("mask_mod", mask_graph, torch.bool)
     program.function("score_mod", score_graph, torch.float32)
     mask = _lists(block_mask, 2, -3, -2)
@@ -229,7 +238,7 @@ def _forward(
     if options.get("OUTPUT_MAX", True):
         program.tensor("max_scores", max_scores, "float", written=True)
         outputs.append(max_scores)
-    call.launch(program, mask, outputs)
+    call.launch(program, mask, call.blocks(mask, call.queries), outputs)
     return out, logsumexp, max_scores
 
 
@@ -237,22 +246,29 @@ def _backward(
     query, key, value, out, logsumexp, grad_out, grad_logsumexp, subgraph, joint,
     block_mask, scale, options, score_buffers, mask_buffers,
 ):  # fmt: skip
-    graph = joint.graph_module.graph
-    if any(gradient is not None for gradient in graph.output_node().args[0][5:]):
-        raise NotGenerated("gradients of captured tensors")
-    graph.eliminate_dead_code()
+    joint = joint.graph_module
+    graph, terms = flex_captures.split(joint)
     call = Call(query, key, value, scale, score_buffers, mask_buffers)
-    mask_graph = call.graph(block_mask[-1], call.mask_buffers)
-    score_graph = call.graph(subgraph, call.score_buffers, "score")
-    joint_graph = call.graph(joint, call.score_buffers, "score", "grad_score")[0]
+    mask_graph = call.graph(block_mask[-1].graph_module, call.mask_buffers)
+    score_graph = call.graph(subgraph.graph_module, call.score_buffers, "score")
+    joint_graph, *values = call.graph(graph, call.score_buffers, "score", "grad_score")
     programs = (
         call.program("FLEX_GRAD_QUERY", "query"),
         call.program("FLEX_GRAD_KEY_VALUE", "key"),
     )
-    for program in programs:
+    masks = _lists(block_mask, 2, -3, -2), _lists(block_mask, 6, -2, -3)
+    blocks = call.blocks(masks[0], call.queries), call.blocks(masks[1], call.keys)
+    every = []
+    for owner, program in enumerate(programs):
+        sums = [
+            (Sums(term, number, call, blocks[owner]), value)
+            for number, (term, value) in enumerate(zip(terms, values, strict=True))
+            if (term.rows == "k") == (owner == 1)
+        ]
         program.function("mask_mod", mask_graph, torch.bool)
         program.function("score_mod", score_graph, torch.float32)
-        program.function("grad_score_mod", joint_graph, torch.float32)
+        program.function("grad_score_mod", joint_graph, torch.float32, sums)
+        every += [each for each, _ in sums]
 
     if grad_out is None:
         grad_out = lowering.full_like(out, 0)
@@ -280,17 +296,27 @@ def _backward(
     of_query, of_key_value = programs
     of_query.tensor("grad_query", grad_query, written=True)
     of_query.strides("GRAD_QUERY", grad_query.get_stride())
-    call.launch(of_query, _lists(block_mask, 2, -3, -2), [grad_query])
+    call.launch(of_query, masks[0], blocks[0], [grad_query])
     for name, grad in (("grad_key", grad_key), ("grad_value", grad_value)):
         of_key_value.tensor(name, grad, written=True)
         of_key_value.strides(name.upper(), grad.get_stride())
-    call.launch(of_key_value, _lists(block_mask, 6, -2, -3), [grad_key, grad_value])
+    call.launch(of_key_value, masks[1], blocks[1], [grad_key, grad_value])
     if not V.graph.sizevars.evaluate_expr(sympy.Eq(call.batch, call.key_batch)):
         grad_key, grad_value = (
             lowerings[aten.sum](grad, axis=0, keepdims=True)
             for grad in (grad_key, grad_value)
         )
-    return grad_query, grad_key, grad_value, tuple(None for _ in score_buffers)
+    captured = [None] * len(score_buffers)
+    for each in every:
+        number, gradient = each.term.number, each.gradient(joint, call.score_buffers)
+        if captured[number] is not None:
+            gradient = lowerings[aten.add.Tensor](captured[number], gradient)
+        captured[number] = gradient
+    for number, gradient in enumerate(captured):
+        if gradient is not None:
+            dtype = score_buffers[number].get_dtype()
+            captured[number] = lowering.to_dtype(gradient, dtype)
+    return grad_query, grad_key, grad_value, tuple(captured)
 
 
 def _lowering(
@@ -306,7 +332,7 @@ def _lowering(
         every = (query, *arguments)
         options = every[scale + 1]
         _check_backend(options)
-        reason: Any = _refusal(*every[:3], every[scale], options)
+        reason: Any = _refusal(*every[:3], every[scale])
         if not reason:
             try:
                 return own(*every)

@@ -12,7 +12,8 @@ from torch._inductor.codegen.common import KernelArgs, SizeArg
 from torch._inductor.virtualized import V
 
 from .flex_functions import FunctionBody, Shape
-from .runtime import kernel_source
+from .flex_sums import HELPERS, Sums
+from .runtime import check_builds, kernel_source
 from .types import NotGenerated, name_of
 from .work import Form
 
@@ -46,6 +47,7 @@ class Program:
         self.kinds = ""
         self.parameters: list[str] = []
         self.numbers: list[sympy.Expr] = []
+        self.sums: list[Sums] = []
 
     def tensor(self, name: str, node, kind: str = "storage_t", written=False) -> None:
         macro = "TENSOR" if written else "CONST_TENSOR"
@@ -69,9 +71,12 @@ class Program:
     def strides(self, name: str, strides: Sequence[Any]) -> None:
         self.define(name, "{" + ", ".join(map(self.number, strides)) + "}")
 
-    def function(self, name: str, graph, dtype: torch.dtype) -> None:
+    def function(self, name: str, graph, dtype: torch.dtype, sums=()) -> None:
         body = FunctionBody(self.args, self.shape, used=name != "mask_mod")
-        self.functions.append(body.function(name, graph, dtype))
+        self.functions.append(body.function(name, graph, dtype, sums))
+        for each, _ in sums:
+            self.tensor(each.name, each.buffer, "float", written=True)
+            self.sums.append(each)
         self.math_dtype = self.math_dtype or body.math_dtype
         self.uses_philox |= body.uses_philox
         self.reports |= body.reports
@@ -97,6 +102,9 @@ class Program:
             buffers.append(value)
             pointers.append(f"{pointer} = POINTER({name});")
             accepted.append(pointer)
+        pointers += [f"global float *{s.name} = POINTER({s.name});" for s in self.sums]
+        if self.sums and self.form.is_gpu:
+            pointers.append(f"local float shares[{GROUP}];")
         parameters = list(self.parameters)
         parameters += [f"const long {name}" for name, _ in sizes]
         parameters += [f"const long number{i}" for i in range(len(self.numbers))]
@@ -113,6 +121,7 @@ class Program:
             f"#define FLEX_POINTERS {' '.join(pointers)}",
             f"#define CAPTURED {''.join(f', {name}' for name in passed)}",
             f"#define CAPTURED_PARAMETERS {''.join(f', {each}' for each in accepted)}",
+            *([HELPERS[self.form.is_gpu]] if self.sums else []),
             *self.functions,
         ]
         text = "\n".join(lines)
@@ -158,6 +167,7 @@ class FlexKernel(ir.ExternKernel):
             wrapper.src_to_kernel[key] = name
             source = self.source.replace("KERNEL_NAME", name)
             size = GROUP if program.form.is_gpu else 1
+            check_builds(name, source, size, self.device, "flex_attention")
             text = (
                 f"compiled_kernel({name!r}, r'''\n{source}''', {program.kinds!r}, "
                 f"{size}, {program.reports})"
