@@ -158,6 +158,7 @@ def serve_wrong(device: str):
     return workers.serve(device)
 
 
+@pytest.mark.slow  # its workers do not start from a process that ran other tests
 def test_the_printed_line_repeats(monkeypatch, capsys):
     """What fails is minimised; its line, given to a shell, fails alike."""
     case = next(c for c in range(100) if len(generate(c).steps) > 1)
