@@ -15,7 +15,7 @@ from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, Trun
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from .operations import OpenCLOverrides, has_lanes, is_outer, operand
+from .operations import OpenCLOverrides, has_lanes, operand
 from .printer import print_index
 from .reductions import Accumulator, accumulator
 from .types import SCALAR, NotGenerated, Text, compute_dtype, name_of, type_of
@@ -371,19 +371,21 @@ class KernelBody(SIMDKernel):
             return self.lane_mask or "(int16)(-1)"
         return f"any({self.lane_mask}) != 0" if self.lane_mask else "true"
 
-    def safe_divisor(self, divisor, dtype: torch.dtype):
-        """``divisor`` as integers of ``dtype``. A zero is reported, and the next wait
-        raises."""
+    def check_divisor(self, divisor, dtype: torch.dtype) -> None:
+        """Reports a zero among integers of ``dtype``; the next wait raises."""
         bounds = getattr(divisor, "bounds", None)
         if 0 not in (bounds if bounds is not None else (divisor,)):
-            return divisor
+            return
         self.reports = True
         lanes = has_lanes(divisor)
+        zero = f"({operand(divisor, dtype, lanes)}) == ({type_of(dtype, lanes)})0"
         used = self.used_lanes(lanes)
+        found = f"({zero}) && ({used})"
         if lanes:  # those beyond a tail may have values of their own
-            used = f"{used} & (LANE_NUMBERS < width)"
-        text = f"safe_divisor(record, op, {operand(divisor, dtype, lanes)}, {used})"
-        return self._generated(Text(text, dtype, lanes, is_outer(divisor)))
+            found = f"any(convert_int16({zero}) & {used} & (LANE_NUMBERS < width))"
+        self.compute.writeline(
+            f"if ({found}) write_report(record, op, REPORT_ZERO_DIVISION, 0, 0, 0);"
+        )
 
     def check_bounds(self, expr, size, lower: bool, upper: bool) -> None:
         """Reports an index that no load goes on with."""

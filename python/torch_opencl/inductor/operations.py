@@ -138,8 +138,7 @@ def _arithmetic_op(name: str, of_floating: str | None, of_integers: str):
         if name in ("abs", "sign") and any(map(has_lanes, arguments)):
             raise NotGenerated(f"{name} of vectors of {dtype}")
         if name in DIVISIONS:
-            dividend, divisor = arguments
-            arguments = dividend, V.kernel.safe_divisor(divisor, dtype)
+            V.kernel.check_divisor(arguments[1], dtype)
         return expression(of_integers, arguments, dtype)
 
     return op
@@ -190,7 +189,7 @@ class OpenCLOverrides(OpOverrides):
         lanes = has_lanes(x)
         text = converted(str(x), source, target, lanes)
         if dtype != target and not use_compute_types:
-            text = f"rounded_{name_of(dtype)}({text})"
+            text = f"round_{'lanes_' if lanes else ''}{name_of(dtype)}({text})"
         return Text(text, target, lanes, is_outer(x))
 
     @staticmethod
@@ -202,12 +201,10 @@ class OpenCLOverrides(OpOverrides):
         half = (torch.float16, torch.bfloat16)
         text = operand(x, src_dtype, False)
         if src_dtype in half:
-            function = "compiled_bits_float16"
-            if src_dtype == torch.bfloat16:
-                function = "bits_bfloat16"
-            text, src_dtype = f"{function}({text})", torch.uint16
+            text = f"bits_{name_of(src_dtype)}({text})"
+            src_dtype = torch.uint16
         if dtype in half:
-            text = f"compiled_value_{name_of(dtype)}(as_ushort({text}))"
+            text = f"value_{name_of(dtype)}(as_ushort({text}))"
         elif torch.bool in (dtype, src_dtype):
             text = f"(({type_of(dtype, False)})({text}))"
         else:
