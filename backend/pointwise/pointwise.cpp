@@ -240,6 +240,7 @@ struct Plan {
   PointwiseKey key{};
   at::ScalarType common{};
   at::ScalarType compute{};
+  int64_t workers = 0;  // on CPUs, for which work is divided
   runtime::Kernel* kernel = nullptr;
 };
 
@@ -297,6 +298,7 @@ Plan plan_pointwise(at::TensorIteratorBase& iter, const PointwiseOp& op) {
              info.vectorizes_work_items) {
     key.layout = PointwiseLayout::kItems;
   }
+  plan.workers = int64_t(info.compute_units) * 4;
   plan.kernel = &find_kernel(device, key);
   return plan;
 }
@@ -311,10 +313,8 @@ NDRange add_arguments(Arguments& arguments,
   const PointwiseKey& key = plan.key;
   const Operands& operands = plan.operands;
   const int64_t count = iter.numel();
-  const int64_t workers =
-      int64_t(device_of(iter.tensor_base(0)).info().compute_units) * 4;
   const int64_t chunk =
-      std::clamp(ceil_div(count, workers), kMinChunk, kMaxChunk);
+      std::clamp(ceil_div(count, plan.workers), kMinChunk, kMaxChunk);
 
   for (int i = 0; i < key.operands; ++i) {
     if (key.host_operands >> i & 1) {
