@@ -8,21 +8,27 @@
 #include "types.clh"
 #include "boxes.clh"
 
-#define FORWARD_PARAMETERS                                        \
-  const geometry_t geometry, TENSOR(storage_t, out), TENSOR(int, info),\
-      CONST_TENSOR(storage_t, image), CONST_TENSOR(storage_t, regions),\
+// Whether a work-item has a bin. That of a region without its image is zero.
+inline bool has_bin(const geometry_t *g, size_t item, global storage_t *out, global int *info,
+                    const global storage_t *regions, global report_t *record, int op) {
+  if (item >= pooled_size(g)) return false;
+  if (has_image(g, regions, bin_of(g, item).region, record, op)) return true;
+  STORE(out, item, 0);
+  info[item] = -1;
+  return false;
+}
+
+#define FORWARD_PARAMETERS                                              \
+  const geometry_t geometry, TENSOR(storage_t, out), TENSOR(int, info), \
+      CONST_TENSOR(storage_t, image), CONST_TENSOR(storage_t, regions), \
       global report_t *record, const int op
 
-#define BIN                                                       \
-  const geometry_t *g = &geometry;                                \
-  const size_t item = get_global_id(0);                           \
-  if (item >= pooled_size(g)) return;                             \
-  const bin_t bin = bin_of(g, item);                              \
-  if (!has_image(g, POINTER(regions), bin.region, record, op)) {  \
-    STORE(POINTER(out), item, 0);                                 \
-    POINTER(info)[item] = -1;                                     \
-    return;                                                       \
-  }
+#define BIN                                                                       \
+  const geometry_t *g = &geometry;                                                \
+  const size_t item = get_global_id(0);                                           \
+  if (!has_bin(g, item, POINTER(out), POINTER(info), POINTER(regions), record, op)) \
+    return;                                                                       \
+  const bin_t bin = bin_of(g, item);
 
 #define BACKWARD_PARAMETERS                                                   \
   const geometry_t geometry, TENSOR(compute_t, grad_image),                   \
