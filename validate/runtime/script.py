@@ -39,9 +39,9 @@ COUNT = int(COUNT * SECONDS / seconds)
 """
 
 
-def run_python(code: str, **environment: str) -> str:
-    """Standard output of ``code``. The test fails with all output where the
-    process does not end well."""
+def run_process(code: str, **environment: str) -> subprocess.CompletedProcess:
+    """``code`` in a process. The test fails with all output where it does not end
+    well."""
     process = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **environment},
@@ -51,7 +51,12 @@ def run_python(code: str, **environment: str) -> str:
     )
     report = f"{process.stdout}\n{process.stderr}"
     assert process.returncode == 0, f"exit status {process.returncode}\n{report}"
-    return process.stdout
+    return process
+
+
+def run_python(code: str, **environment: str) -> str:
+    """Standard output of ``code``."""
+    return run_process(code, **environment).stdout
 
 
 def run_script(

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from script import run_process
 
 SOURCE = Path(__file__).with_name("failing_driver.c")
 PROLOGUE = """
@@ -78,16 +79,7 @@ def run(device, shim):
     def run(*parts: str, **environment: str) -> str:
         code = f"DEVICE = {str(device)!r}\n" + "".join(map(textwrap.dedent, parts))
         preload = f"{shim} {os.environ.get('LD_PRELOAD', '')}"
-        process = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "LD_PRELOAD": preload, **environment},
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-        report = f"{process.stdout}\n{process.stderr}"
-        assert process.returncode == 0, f"exit status {process.returncode}\n{report}"
-        return process.stderr
+        return run_process(code, LD_PRELOAD=preload, **environment).stderr
 
     return run
 
