@@ -2,9 +2,14 @@
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
 #include "../common/optional_tensor.h"
+#include "../pointwise/pointwise.h"
 
 #include <ATen/core/Reduction.h>
-#include <ATen/native/Resize.h>
+#include <ATen/ops/binary_cross_entropy.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/sum.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {
@@ -14,50 +19,58 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-Tensor reduced(const Tensor& loss, int64_t reduction) {
-  if (reduction == at::Reduction::Mean) {
-    return loss.mean();
-  }
-  return reduction == at::Reduction::Sum ? loss.sum() : loss;
-}
-
 // Logarithms stop at -100: a sure and wrong answer costs a finite loss.
-Tensor binary_cross_entropy(const Tensor& self,
-                            const Tensor& target,
-                            const OptionalTensor& weight,
-                            int64_t reduction) {
-  check_floating("binary_cross_entropy", self);
-  Tensor loss = target.sub(1)
-                    .mul_(self.neg().log1p_().clamp_min_(-100))
-                    .sub_(target.mul(self.log().clamp_min_(-100)));
-  if (is_given(weight)) {
-    loss.mul_(*weight);
-  }
-  return reduced(loss, reduction);
-}
+constexpr PointwiseOp kLoss{
+    .name = "binary_cross_entropy",
+    .expression =
+        "(target - 1) * maximum_nan(log1p(-self), (value_t)-100) - "
+        "target * maximum_nan(log(self), (value_t)-100)",
+    .inputs = "self target",
+    .uses_math = true,
+    .is_vectorizable = true,
+    .probabilities = "self target"};
+constexpr PointwiseOp kGradient{
+    .name = "binary_cross_entropy_backward",
+    .expression =
+        "grad_output * (self - target) / "
+        "maximum_nan((1 - self) * self, (value_t)1e-12f)",
+    .inputs = "self target grad_output",
+    .uses_math = true,
+    .is_vectorizable = true};
 
 Tensor& binary_cross_entropy_out(const Tensor& self,
                                  const Tensor& target,
                                  const OptionalTensor& weight,
                                  int64_t reduction,
                                  Tensor& out) {
-  const Tensor loss = binary_cross_entropy(self, target, weight, reduction);
-  at::native::resize_output(out, loss.sizes());
-  return out.copy_(loss);
+  check_floating("binary_cross_entropy", self);
+  if (reduction != at::Reduction::None) {
+    const Tensor losses =
+        at::binary_cross_entropy(self, target, weight, at::Reduction::None);
+    return reduction == at::Reduction::Mean
+               ? at::mean_out(out, losses, at::IntArrayRef{})
+               : at::sum_out(out, losses, at::IntArrayRef{});
+  }
+  auto iter = at::TensorIteratorConfig()
+                  .add_output(out)
+                  .add_const_input(self)
+                  .add_const_input(target)
+                  .build();
+  pointwise(iter, kLoss, {});
+  if (is_given(weight)) {
+    out.mul_(*weight);
+  }
+  return out;
 }
 
-Tensor binary_cross_entropy_backward(const Tensor& grad_output,
-                                     const Tensor& self,
-                                     const Tensor& target,
-                                     const OptionalTensor& weight,
-                                     int64_t reduction) {
-  check_floating("binary_cross_entropy_backward", self);
-  const Tensor slope = self.neg().add_(1).mul_(self).clamp_min_(1e-12);
-  Tensor grad = self.sub(target).mul_(grad_output).div_(slope);
-  if (is_given(weight)) {
-    grad.mul_(*weight);
-  }
-  return reduction == at::Reduction::Mean ? grad.div_(self.numel()) : grad;
+Tensor binary_cross_entropy(const Tensor& self,
+                            const Tensor& target,
+                            const OptionalTensor& weight,
+                            int64_t reduction) {
+  Tensor loss = reduction == at::Reduction::None
+                    ? at::empty_like(self)
+                    : at::empty({0}, self.options());
+  return binary_cross_entropy_out(self, target, weight, reduction, loss);
 }
 
 Tensor& binary_cross_entropy_backward_out(const Tensor& grad_output,
@@ -66,10 +79,31 @@ Tensor& binary_cross_entropy_backward_out(const Tensor& grad_output,
                                           const OptionalTensor& weight,
                                           int64_t reduction,
                                           Tensor& grad_input) {
-  const Tensor grad = binary_cross_entropy_backward(
-      grad_output, self, target, weight, reduction);
-  at::native::resize_output(grad_input, grad.sizes());
-  return grad_input.copy_(grad);
+  check_floating("binary_cross_entropy_backward", self);
+  auto iter = at::TensorIteratorConfig()
+                  .add_output(grad_input)
+                  .add_const_input(self)
+                  .add_const_input(target)
+                  .add_const_input(grad_output)
+                  .build();
+  pointwise(iter, kGradient, {});
+  if (is_given(weight)) {
+    grad_input.mul_(*weight);
+  }
+  if (reduction == at::Reduction::Mean) {
+    grad_input.div_(self.numel());
+  }
+  return grad_input;
+}
+
+Tensor binary_cross_entropy_backward(const Tensor& grad_output,
+                                     const Tensor& self,
+                                     const Tensor& target,
+                                     const OptionalTensor& weight,
+                                     int64_t reduction) {
+  Tensor grad_input = at::empty_like(self);
+  return binary_cross_entropy_backward_out(
+      grad_output, self, target, weight, reduction, grad_input);
 }
 
 }  // namespace

@@ -33,6 +33,16 @@ using aten::WithFallback;
 
 namespace {
 
+// In its input's memory format, as torch.compile expects it; the CPU's op
+// returns contiguous memory.
+Tensor glu_backward(const Tensor& grad_output,
+                    const Tensor& self,
+                    int64_t dim) {
+  Tensor grad_input =
+      at::empty(self.sizes(), self.options(), self.suggest_memory_format());
+  return at::native::glu_backward_cpu_out(grad_output, self, dim, grad_input);
+}
+
 // Registered by itself: autograd takes ATen's composition of seven ops for a
 // backend that has the out-variant alone.
 Tensor silu_backward(const Tensor& grad_output, const Tensor& self) {
@@ -45,8 +55,7 @@ Tensor silu_backward(const Tensor& grad_output, const Tensor& self) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("glu_backward",
-         &WithFallback<at::_ops::glu_backward,
-                       &at::native::glu_backward_cpu>::call);
+         &WithFallback<at::_ops::glu_backward, &glu_backward>::call);
   m.impl("glu_backward_jvp", TORCH_FN(at::native::glu_backward_jvp));
   m.impl("hardtanh",
          &WithFallback<at::_ops::hardtanh, &at::native::hardtanh>::call);

@@ -30,6 +30,10 @@ bool reports_zeros(const PointwiseKey& key) {
   return key.op->divides && !is_floating(key.compute) && !is_number;
 }
 
+bool may_report(const PointwiseKey& key) {
+  return reports_zeros(key) || *key.op->probabilities != '\0';
+}
+
 bool uses_lanes(const PointwiseKey& key) {
   if (key.layout == PointwiseLayout::kJoinedChunks) {
     return true;
@@ -98,6 +102,25 @@ std::string rounded_text(const PointwiseKey& key,
              : value;
 }
 
+// Statements that report what operands must not be. Lanes behind the last
+// element repeat it.
+std::string reports_text(const PointwiseKey& key, bool lanes) {
+  std::string text;
+  if (reports_zeros(key)) {
+    const std::string divisor = operand_names(*key.op)[key.operands - 1];
+    text = "if (" + divisor +
+           " == 0) write_report(record, op, REPORT_ZERO_DIVISION, 0, 0, 0);\n";
+  }
+  int number = 0;
+  for (const std::string& name : split_names(key.op->probabilities)) {
+    text += std::string("if (") + (lanes ? "any" : "") + "(!(" + name +
+            " >= 0 && " + name +
+            " <= 1))) write_report(record, op, REPORT_PROBABILITY, " +
+            std::to_string(number++) + ", 0, 0);\n";
+  }
+  return text;
+}
+
 // The statements for one element, its operands at `index(i)`.
 template <class Index>
 std::string element_text(const PointwiseKey& key, const Index& index) {
@@ -123,10 +146,7 @@ std::string element_text(const PointwiseKey& key, const Index& index) {
               ";\n";
     }
   }
-  if (reports_zeros(key)) {
-    text += "if (" + names[key.operands - 1] +
-            " == 0) write_report(record, op, REPORT_ZERO_DIVISION, 0, 0, 0);\n";
-  }
+  text += reports_text(key, /*lanes=*/false);
   if (!keeps_dtypes(*key.op)) {
     const std::string value = rounded_text(key, 0, expression_of(key));
     return text +
@@ -179,6 +199,7 @@ std::string lanes_text(const PointwiseKey& key, const Index& index) {
     }
     text += ";\n";
   }
+  text += reports_text(key, /*lanes=*/true);
   if (key.non_temporal) {
     return text + "STORE_SOME_NT(p0 + (" + index(0) + "), " +
            expression_of(key) + ", width);\n";
@@ -271,7 +292,7 @@ std::string joined_text(const PointwiseKey& key) {
 std::string parameters_text(const PointwiseKey& key) {
   const std::vector<std::string> names = operand_names(*key.op);
   std::string text =
-      reports_zeros(key) ? "global report_t *record, const int op, " : "";
+      may_report(key) ? "global report_t *record, const int op, " : "";
   for (int i = 0; i < key.operands; ++i) {
     const std::string number = std::to_string(i);
     if (key.host_operands >> i & 1) {

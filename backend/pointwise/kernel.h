@@ -63,6 +63,8 @@ bool uses_lanes(const PointwiseKey& key);
 bool keeps_dtypes(const PointwiseOp& op);
 // The kernel reports zeros among its last operand: integers that divide.
 bool reports_zeros(const PointwiseKey& key);
+// It takes a record of reports.
+bool may_report(const PointwiseKey& key);
 
 // Kernel `pointwise`.
 std::string pointwise_text(const PointwiseKey& key);

@@ -371,7 +371,7 @@ void launch_pointwise(at::TensorIteratorBase& iter,
   const auto lock = queue.lock(*plan.kernel);
   ArgumentBinder arguments(*plan.kernel);
   std::optional<runtime::ReportArgument> report;
-  if (reports_zeros(plan.key)) {
+  if (may_report(plan.key)) {
     report.emplace(queue, op.name);
     arguments.add(*report);
   }

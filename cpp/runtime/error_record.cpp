@@ -125,6 +125,7 @@ enum Kind : int32_t {
   kOutputSize = 7,
   kZeroDivision = 8,
   kRate = 9,
+  kProbability = 10,
 };
 
 [[noreturn]] void throw_report(const Report& report) {
@@ -142,6 +143,11 @@ enum Kind : int32_t {
   }
   if (report.kind == kRate) {
     throw Error("invalid Poisson rate, expected rate to be non-negative");
+  }
+  if (report.kind == kProbability) {
+    throw Error(std::string("all elements of ") +
+                (report.index == 0 ? "input" : "target") +
+                " should be between 0 and 1");
   }
   if (report.kind == kFirstOffset) {
     throw Error(op +

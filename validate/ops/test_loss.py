@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import pytest
@@ -215,6 +216,31 @@ def test_binary_cross_entropy(device, reduction, weighted):
         )
 
     check(loss, [torch.randn(5, 7) * 3, torch.randn(5, 7)], device)
+
+
+def test_binary_cross_entropy_is_laid_out_as_its_input(device):
+    x, target = torch.rand(5, 7), torch.rand(7, 5).t()
+    for input, other in [(x, target), (target, x)]:
+        leaf = input.to(device).requires_grad_()
+        loss = F.binary_cross_entropy(leaf, other.to(device), reduction="none")
+        (grad,) = torch.autograd.grad(loss.sum(), leaf)
+        assert loss.stride() == grad.stride() == input.stride()
+
+
+@pytest.mark.parametrize("size", [1, 17, 300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_binary_cross_entropy_of_no_probabilities(device, dtype, size):
+    allowed = torch.linspace(0, 1, size, dtype=dtype)
+    for value in (-0.5, 1.5, math.nan):
+        refused = allowed.clone()
+        refused[size // 2] = value
+        for pair in [(refused, allowed), (allowed, refused)]:
+            with pytest.raises(RuntimeError) as expected:
+                F.binary_cross_entropy(*pair)
+            with pytest.raises(RuntimeError) as raised:
+                F.binary_cross_entropy(*(x.to(device) for x in pair)).item()
+            assert str(raised.value) == str(expected.value)
+    F.binary_cross_entropy(allowed.to(device), allowed.to(device)).item()
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
