@@ -26,6 +26,13 @@ void index_put_in_order(Tensor& self,
                         const Tensor& value,
                         bool accumulate,
                         bool /*unsafe*/) {
+  TORCH_CHECK(
+      self.scalar_type() == value.scalar_type(),
+      "Index put requires the source and destination dtypes match, got ",
+      self.scalar_type(),
+      " for the destination and ",
+      value.scalar_type(),
+      " for the source.");
   std::vector<Tensor> given =
       at::native::expandTensors(self, indices, /*ensure_same_device=*/true);
   given = at::expand_outplace(given);

@@ -217,9 +217,15 @@ void scatter_reduce(const Tensor& self,
   if (!out.is_same(self)) {
     out.copy_(self);
   }
-  if (index.numel() == 0 || out.numel() == 0) {
+  if (index.numel() == 0) {
     return;
   }
+  // Other dimensions of the index are not longer.
+  TORCH_CHECK_INDEX(out.numel() > 0,
+                    op,
+                    "(): index is out of bounds for dimension ",
+                    dim,
+                    " with size 0");
   if (out.dim() == 0 || index.dim() == 0) {
     const Tensor row = out.reshape({-1});
     scatter_reduce(row,

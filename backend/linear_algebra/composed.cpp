@@ -1,4 +1,4 @@
-// Products and distances that are a few other ops: addbmm, cross, renorm,
+// Products and distances that are a few other ops: addbmm, addr, cross, renorm,
 // cdist.
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
@@ -6,6 +6,7 @@
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/addr_native.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_cross_meta.h>
@@ -97,6 +98,47 @@ Tensor& addbmm_(Tensor& self,
               result.sizes(),
               " should match");
   return self.copy_(result);
+}
+
+// ATen's for backends without a kernel, which broadcasts what is added.
+Tensor addr(const Tensor& self,
+            const Tensor& vec1,
+            const Tensor& vec2,
+            const Scalar& beta,
+            const Scalar& alpha) {
+  for (const Tensor* vector : {&vec1, &vec2}) {
+    TORCH_CHECK(vector->dim() == 1,
+                "addr: Expected 1-D argument vec",
+                vector == &vec1 ? 1 : 2,
+                ", but got ",
+                vector->dim(),
+                "-D");
+  }
+  return at::native::math_addr(
+      self.expand({vec1.numel(), vec2.numel()}), vec1, vec2, beta, alpha);
+}
+
+Tensor& addr_out(const Tensor& self,
+                 const Tensor& vec1,
+                 const Tensor& vec2,
+                 const Scalar& beta,
+                 const Scalar& alpha,
+                 Tensor& out) {
+  const Tensor result = addr(self, vec1, vec2, beta, alpha);
+  TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()),
+              "result type ",
+              result.scalar_type(),
+              " can't be cast to the desired output type ",
+              out.scalar_type());
+  TORCH_CHECK(!out.is_same(self) || self.sizes() == result.sizes(),
+              "size mismatch, input: ",
+              self.sizes(),
+              ", v1: ",
+              vec1.sizes(),
+              ", v2: ",
+              vec2.sizes());
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
 }
 
 struct linalg_cross_out : at::meta::structured_linalg_cross {
@@ -192,6 +234,8 @@ Tensor cdist_backward(const Tensor& grad,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("addr", TORCH_FN(addr));
+  m.impl("addr.out", TORCH_FN(addr_out));
   m.impl("addbmm", TORCH_FN(addbmm));
   m.impl("addbmm.out", TORCH_FN(addbmm_out));
   m.impl("addbmm_", TORCH_FN(addbmm_));

@@ -55,7 +55,8 @@ struct NllLossProblem {
                  const Tensor& weight,
                  int64_t ignore_index,
                  const Tensor& out)
-      : weight(weight), ignore_index(ignore_index) {
+      : weight(weight.defined() ? weight.reshape(-1) : weight),
+        ignore_index(ignore_index) {
     const int64_t dims = self.dim();
     const int64_t class_dim = dims == 1 ? 0 : 1;
     classes = self.size(class_dim);
@@ -92,8 +93,8 @@ struct NllLossProblem {
     s.count = static_cast<Index>(count());
     s.class_stride = static_cast<Index>(class_stride);
     s.has_weight = weight.defined();
-    s.weight_stride = static_cast<Index>(
-        weight.defined() && weight.dim() ? weight.stride(0) : 0);
+    s.weight_stride =
+        static_cast<Index>(weight.defined() ? weight.stride(0) : 0);
     for (int i = 0; i < 3; ++i) {
       s.self_strides[i] = static_cast<Index>(self_strides[i]);
       s.target_strides[i] = static_cast<Index>(target_strides[i]);

@@ -1,4 +1,5 @@
 #include "batch_norm.h"
+#include "params.h"
 
 #include "../../cpp/aten/factories.h"
 #include "../../cpp/aten/launch.h"
@@ -28,7 +29,6 @@ Tensor value_or_undefined(const OptionalTensor& tensor) {
   return tensor.value_or(Tensor());
 }
 
-// Parameters have the input's dtype or, beside half types, float.
 // As on the CPU: contiguous or channels_last, whatever else the input is. Its
 // strides of dimensions of one element do not count.
 at::MemoryFormat format_of(const Tensor& input) {
@@ -47,11 +47,12 @@ at::MemoryFormat format_of(const Tensor& input) {
 void check_params(const Tensor& input, std::initializer_list<Tensor> params) {
   check_floating("batch_norm", input);
   for (const Tensor& param : params) {
-    TORCH_CHECK(!param.defined() ||
-                    param.scalar_type() == input.scalar_type() ||
-                    param.scalar_type() == compute_type(input.scalar_type()),
-                "mixed dtype: expect parameter to have scalar type of ",
-                c10::toString(compute_type(input.scalar_type())));
+    check_param(input, param);
+    TORCH_CHECK(!param.defined() || param.numel() == input.size(1),
+                "a parameter should contain ",
+                input.size(1),
+                " elements not ",
+                param.numel());
   }
   for (size_t i = 0; i + 1 < params.size(); i += 2) {
     const Tensor& first = params.begin()[i];
@@ -77,6 +78,12 @@ Statistics batch_norm_into(const Tensor& input,
   const Tensor running_mean = value_or_undefined(running_mean_opt);
   const Tensor running_var = value_or_undefined(running_var_opt);
   check_params(input, {weight, bias, running_mean, running_var});
+  for (const Tensor* statistics : {&running_mean, &running_var}) {
+    TORCH_CHECK(!statistics->defined() || statistics->dim() == 1,
+                "batch_norm: running statistics of 1 dimension expected, but "
+                "one has ",
+                statistics->dim());
+  }
   TORCH_CHECK(!training || input.numel() != 0,
               "input tensor must have at least one element, but got "
               "input_sizes = ",
@@ -268,6 +275,11 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
   const Tensor running_var = value_or_undefined(running_var_opt);
   check_params(input, {weight, weight, running_mean, running_var});
   check_scalar_type(grad_output, input.scalar_type());
+  TORCH_CHECK(grad_output.sizes() == input.sizes(),
+              "batch_norm_backward: a gradient of sizes ",
+              grad_output.sizes(),
+              " of an input of sizes ",
+              input.sizes());
   if (input.numel() == 0) {
     const auto params = (weight.defined() ? weight : input).options();
     const auto zeros = [&](bool wanted) {
@@ -282,6 +294,11 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
     const at::ScalarType type = compute_type(input.scalar_type());
     TORCH_CHECK(save_mean.has_value() && save_invstd.has_value(),
                 "when train=True, save_mean and save_invstd are required");
+    TORCH_CHECK(save_mean->numel() == input.size(1) &&
+                    save_invstd->numel() == input.size(1),
+                "save_mean and save_invstd should contain ",
+                input.size(1),
+                " elements");
     statistics = {
         save_mean->to(type).contiguous(),     // copy: one number a channel
         save_invstd->to(type).contiguous()};  // copy: one number a channel

@@ -73,6 +73,32 @@ Tensor in_compute_type(const Tensor& tensor, const Tensor& input) {
   return tensor.to(compute_type(input.scalar_type()));
 }
 
+void check_params(const Tensor& input,
+                  const Tensor& weight,
+                  const Tensor& bias,
+                  int64_t channels) {
+  const auto check_size = [&](const char* name, const Tensor& param) {
+    TORCH_CHECK(
+        !param.defined() || (param.dim() == 1 && param.numel() == channels),
+        "Expected ",
+        name,
+        " to be a vector of size equal to the number of channels in input, "
+        "but got ",
+        name,
+        " of shape ",
+        param.sizes(),
+        " and input of shape ",
+        input.sizes());
+  };
+  check_size("weight", weight);
+  check_size("bias", bias);
+  check_param(input, weight);
+  check_param(input, bias);
+  if (weight.defined() && bias.defined()) {
+    check_scalar_type(bias, weight.scalar_type());
+  }
+}
+
 // channels_last stays channels_last, as on the CPU.
 Tensor in_format_of(const Tensor& input, const Tensor& out) {
   return out.contiguous(  // copy: a group is no run of channels_last
@@ -88,6 +114,20 @@ Outputs native_group_norm(const Tensor& self,
                           int64_t groups,
                           double epsilon) {
   check_floating("GroupNormKernelImpl", self);
+  const Tensor weight = packed(weight_opt.value_or(Tensor()));
+  const Tensor bias = packed(bias_opt.value_or(Tensor()));
+  TORCH_CHECK(groups > 0 && channels % groups == 0,
+              "Expected number of channels in input to be divisible by ",
+              "num_groups, but got input of shape ",
+              self.sizes(),
+              " and num_groups=",
+              groups);
+  TORCH_CHECK(self.numel() == batch * channels * pixels,
+              "Expected an input of ",
+              batch * channels * pixels,
+              " elements, but got ",
+              self.sizes());
+  check_params(self, weight, bias, channels);
   const Sizes sizes{batch, channels, pixels, groups};
   const Tensor input =
       self.contiguous();  // copy: a group is one run only in this format
@@ -98,8 +138,6 @@ Outputs native_group_norm(const Tensor& self,
             at::zeros({batch, groups}, options),
             at::zeros({batch, groups}, options)};
   }
-  const Tensor weight = packed(weight_opt.value_or(Tensor()));
-  const Tensor bias = packed(bias_opt.value_or(Tensor()));
   const BatchNormProblem problem({sizes.by_group(out), sizes.by_group(input)});
   const at::ScalarType type = param_type(weight, bias, input);
   if (problem.is_by_kept_channels() && all_of_type(type, {weight, bias})) {
@@ -213,6 +251,13 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
   check_floating("GroupNormBackwardKernelImpl", self);
   const Sizes sizes{batch, channels, pixels, groups};
   const Tensor weight = packed(weight_opt.value_or(Tensor()));
+  check_params(self, weight, Tensor(), channels);
+  check_scalar_type(grad_output_, self.scalar_type());
+  TORCH_CHECK(grad_output_.numel() == self.numel() &&
+                  mean_.numel() == batch * groups &&
+                  inverse_deviation.numel() == batch * groups,
+              "Expected a gradient, means and deviations of the input's sizes ",
+              self.sizes());
   const Tensor input =
       self.contiguous();  // copy: a group is one run only in this format
   const Tensor grad_output = grad_output_.contiguous();  // copy: as above

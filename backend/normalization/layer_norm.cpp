@@ -77,14 +77,6 @@ struct LayerNormProblem {
   at::ScalarType param_type;
 };
 
-void check_param(const Tensor& input, const Tensor& param) {
-  const at::ScalarType type = input.scalar_type();
-  TORCH_CHECK(!param.defined() || param.scalar_type() == type ||
-                  param.scalar_type() == compute_type(type),
-              "mixed dtype: expect parameter to have scalar type of ",
-              c10::toString(compute_type(type)));
-}
-
 Tensor workspace(const Tensor& input, at::IntArrayRef sizes) {
   return at::empty(sizes,
                    input.options().dtype(compute_type(input.scalar_type())));

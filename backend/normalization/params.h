@@ -38,6 +38,15 @@ inline bool all_of_type(at::ScalarType type,
       });
 }
 
+// Parameters have the input's dtype or, beside half types, float.
+inline void check_param(const at::Tensor& input, const at::Tensor& param) {
+  const at::ScalarType type = input.scalar_type();
+  TORCH_CHECK(!param.defined() || param.scalar_type() == type ||
+                  param.scalar_type() == aten::compute_type(type),
+              "mixed dtype: expect parameter to have scalar type of ",
+              c10::toString(aten::compute_type(type)));
+}
+
 inline at::Tensor packed(const at::Tensor& param) {
   return param.defined() ? param.contiguous()  // copy: a row of numbers
                          : param;

@@ -59,7 +59,7 @@ void masked_fill(Tensor& self,
       .add_output(self)
       .add_const_input(*expanded);
   if (value.defined()) {
-    config.allow_cpu_scalars(true).add_const_input(value);
+    config.add_const_input(value);
   }
   auto iter = config.add_const_input(self).build();
   pointwise(iter, op, scalars);
@@ -80,6 +80,12 @@ Tensor& masked_fill_tensor(Tensor& self,
               "tensor with ",
               value.dim(),
               " dimension(s).");
+  // A number that may not fit is looked at, which waits for it.
+  if (value.is_cpu() ||
+      c10::promoteTypes(self.scalar_type(), value.scalar_type()) !=
+          self.scalar_type()) {
+    return masked_fill_scalar(self, mask, value.item());
+  }
   masked_fill(self, mask, value, kFillTensor, {});
   return self;
 }

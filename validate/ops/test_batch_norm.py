@@ -266,6 +266,10 @@ def test_batch_norm_errors(device):
         torch.native_batch_norm(
             x, torch.ones(3, device=device).double(), None, None, None, True, 0.1, 1e-5
         )
+    short = torch.ones(2, device=device)
+    for params in [(short, None, None, None), (None, None, short, short)]:
+        with pytest.raises(RuntimeError, match="3 elements not 2"):
+            torch.native_batch_norm(x, *params, True, 0.1, 1e-5)
 
 
 def test_batch_norm_is_deterministic(device):

@@ -379,6 +379,12 @@ def test_the_first_of_many_bad_indices(device):
     torch.opencl.synchronize(device)
 
 
+def test_index_reduce_of_nothing(device):
+    x, index, source = _to(device, TABLE[:0], L([0]), TABLE[:1])
+    with pytest.raises(IndexError, match="dimension 0 with size 0"):
+        x.index_reduce(0, index, source, "mean")
+
+
 def test_bad_indices_touch_nothing(device):
     table = TABLE.to(device)
     bad = torch.tensor([1, 99, -5, -1], device=device)

@@ -218,6 +218,17 @@ def test_binary_cross_entropy(device, reduction, weighted):
     check(loss, [torch.randn(5, 7) * 3, torch.randn(5, 7)], device)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_nll_loss_of_images_takes_a_row_of_weights(device, reduction):
+    x, target = torch.randn(2, 5, 3, 4), torch.randint(5, (2, 3, 4))
+    for weight in (torch.rand(1, 5), torch.rand(5, 1), torch.rand(10)[::2]):
+        expected = F.nll_loss(x, target, weight, reduction=reduction)
+        result = F.nll_loss(
+            x.to(device), target.to(device), weight.to(device), reduction=reduction
+        )
+        torch.testing.assert_close(result.cpu(), expected)
+
+
 def test_binary_cross_entropy_is_laid_out_as_its_input(device):
     x, target = torch.rand(5, 7), torch.rand(7, 5).t()
     for input, other in [(x, target), (target, x)]:

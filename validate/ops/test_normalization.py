@@ -239,6 +239,29 @@ def test_errors_are_the_cpus(device, call):
     assert str(raised.value) == str(expected.value)
 
 
+@pytest.mark.parametrize(
+    "weight, bias",
+    [
+        (torch.ones(6).double(), torch.zeros(6)),
+        (torch.ones(6).int(), None),
+        (torch.ones(6), torch.zeros(6).bool()),
+        (torch.ones(6), torch.zeros(6).half()),
+        (torch.ones(6).cfloat(), None),
+        (torch.ones(5), None),
+        (torch.ones(6), torch.zeros(1)),
+        (torch.ones(1, 6), None),
+    ],
+)
+def test_group_norm_refuses_parameters(device, weight, bias):
+    x = torch.randn(2, 6, 4)
+    for place in ("cpu", device):
+        params = [None if p is None else p.to(place) for p in (weight, bias)]
+        with pytest.raises(RuntimeError, match=r"Expected|mixed dtype|expected scalar"):
+            F.group_norm(x.to(place), 2, *params)
+        with pytest.raises(RuntimeError, match=r"Expected|mixed dtype|expected scalar"):
+            torch.native_group_norm(x.to(place), *params, 2, 6, 4, 2, 1e-5)
+
+
 def _distance_by_cpu(function, x, device):
     """How far the device's results are from float64, and the CPU's."""
     exact = function(x.double())

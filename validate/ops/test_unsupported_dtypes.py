@@ -96,6 +96,17 @@ _MIXED = {
         x, None, None, None, None, True, 0.1, 1e-5,
         out=(x.clone(), x[0].char(), x[0].char()),
     ),
+    "index_put of integers": lambda x: x.index_put_(
+        (torch.tensor([0], device=x.device),), x[0].long(), accumulate=True
+    ),
+    "index_put of float64": lambda x: x.index_put_(
+        (torch.tensor([0], device=x.device),), x[0].double(), accumulate=True
+    ),
+    "dropout of integers": lambda x: F.dropout(x.int()),
+    "dropout of bool": lambda x: torch.native_dropout(x.bool(), 0.5, True),
+    "masked_fill of complex": lambda x: x.masked_fill(x > 0, x[0, 0] * 2j),
+    "masked_fill beyond uint8": lambda x: x.byte().masked_fill(x > 0, x.int()[0, 0] * 300),
+    "addr": lambda x: torch.addr(x.long(), x[0], x[0], out=x.long()),
     "xor of half types": lambda x: x.bfloat16() ^ x.char(),
     "lcm of half types": lambda x: torch.lcm(x.half(), x.char()),
 }  # fmt: skip
