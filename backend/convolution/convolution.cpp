@@ -141,17 +141,35 @@ at::MemoryFormat memory_format_of(const Tensor& input, const Tensor& weight) {
   return at::MemoryFormat::Contiguous;
 }
 
-void check_dtypes(const Tensor& input, const Tensor& weight) {
+void check_dtypes(const Tensor& input,
+                  const Tensor& weight,
+                  const std::optional<Tensor>& bias) {
   TORCH_CHECK(input.scalar_type() == weight.scalar_type(),
               "Input type (",
               input.toString(),
               ") and weight type (",
               weight.toString(),
               ") should be the same");
+  TORCH_CHECK(!bias.has_value() || !bias->defined() ||
+                  bias->scalar_type() == input.scalar_type(),
+              "Input type (",
+              input.toString(),
+              ") and bias type (",
+              bias->toString(),
+              ") should be the same");
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(input.scalar_type()),
                               "\"convolution\" not implemented for '",
                               input.scalar_type(),
                               "'");
+}
+
+void check_positive(const char* what, IntArrayRef values) {
+  TORCH_CHECK(std::all_of(values.begin(),
+                          values.end(),
+                          [](int64_t value) { return value > 0; }),
+              what,
+              " should be greater than zero, but got ",
+              values);
 }
 
 // A transposed convolution's; PyTorch checks those of others.
@@ -208,7 +226,9 @@ Tensor convolution(const Tensor& input,
                    bool transposed,
                    IntArrayRef output_padding,
                    int64_t groups) {
-  check_dtypes(input, weight);
+  check_dtypes(input, weight, bias);
+  check_positive("dilation", dilation);
+  check_positive("kernel size", weight.sizes().slice(2));
   if (transposed) {
     check_output_padding(output_padding, stride, dilation);
   }
@@ -257,7 +277,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
     IntArrayRef /*output_padding*/,
     int64_t groups,
     std::array<bool, 3> output_mask) {
-  check_dtypes(input, weight);
+  check_dtypes(input, weight, std::nullopt);
   const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   Tensor grad_input, grad_weight, grad_bias;
   if (output_mask[1]) {

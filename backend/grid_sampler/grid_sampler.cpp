@@ -53,6 +53,14 @@ void check_arguments(const Tensor& input,
     at::native::check_grid_sampler_3d(input, grid, options.interpolation_mode);
   }
   check_floating("grid_sampler", input);
+  const auto is_mode = [](int64_t mode) { return mode >= 0 && mode <= 2; };
+  TORCH_CHECK(
+      is_mode(options.interpolation_mode) && is_mode(options.padding_mode),
+      "grid_sampler(): expected interpolation and padding modes from 0 "
+      "to 2, but got ",
+      options.interpolation_mode,
+      " and ",
+      options.padding_mode);
   TORCH_CHECK(input.scalar_type() == grid.scalar_type(),
               "grid_sampler(): expected input and grid to have the same dtype, "
               "but input has ",

@@ -33,6 +33,7 @@ void index_put_in_order(Tensor& self,
       " for the destination and ",
       value.scalar_type(),
       " for the source.");
+  at::native::checkIndexTensorTypes(indices, /*allow_int=*/true);
   std::vector<Tensor> given =
       at::native::expandTensors(self, indices, /*ensure_same_device=*/true);
   given = at::expand_outplace(given);

@@ -197,6 +197,7 @@ Tensor cdist_forward(const Tensor& x1,
                      double p,
                      std::optional<int64_t>) {
   check_scalar_type(x2, x1.scalar_type());
+  TORCH_CHECK(p >= 0, "cdist only supports non-negative p values");
   return at::linalg_vector_norm(differences(x1, x2), p, at::IntArrayRef{-1});
 }
 

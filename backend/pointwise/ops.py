@@ -109,7 +109,7 @@ ACTIVATION = (
     Pointwise("hardshrink.out", "self >= -lambd && self <= lambd ? 0 : self", opinfo=_FUNCTIONAL + "hardshrink", vectorizable=True),
     Pointwise("softshrink.out", "softshrink(self, lambd)", opinfo=_FUNCTIONAL + "softshrink"),
     # The meta function adds self twice.
-    Pointwise("threshold.out", "self <= threshold ? value : other", inputs="self other", opinfo=_FUNCTIONAL + "threshold", vectorizable=True),
+    Pointwise("threshold.out", "self <= threshold ? value : other", inputs="self other", checks_scalars=True, opinfo=_FUNCTIONAL + "threshold", vectorizable=True),
     Pointwise("glu.out", "self * sigmoid(other)", inputs="self other", stub="glu_stub", opinfo=_FUNCTIONAL + "glu", vectorizable=True),
     Pointwise("glu_jvp", "self_tangent * sigmoid(gate) + glu * (gate_tangent - sigmoid(gate) * gate_tangent)", inputs="glu gate self_tangent gate_tangent", stub="glu_jvp_stub", opinfo=_FUNCTIONAL + "glu", vectorizable=True),
     Pointwise("_prelu_kernel", "self > 0 ? self : weight * self", stub="prelu_stub", opinfo=_FUNCTIONAL + "prelu", vectorizable=True),

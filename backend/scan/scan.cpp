@@ -213,15 +213,12 @@ void cumprod(const Tensor& result, const Tensor& self, int64_t dim) {
 void logcumsumexp(Tensor& result, const Tensor& self, int64_t dim) {
   check_floating("logcumsumexp_out_cpu", self);
   at::native::resize_output(result, self.sizes());
+  dim = at::maybe_wrap_dim(dim, self.dim());
   if (self.dim() == 0) {
     result.copy_(self);
     return;
   }
-  scan("cumulative_log_sum_exp",
-       "OP_LOG_SUM_EXP",
-       result,
-       self,
-       at::maybe_wrap_dim(dim, self.dim()));
+  scan("cumulative_log_sum_exp", "OP_LOG_SUM_EXP", result, self, dim);
 }
 
 template <bool kIsMaximum>

@@ -183,6 +183,7 @@ void softmax_backward(const Tensor& grad_output,
   check_floating(log ? "log_softmax_backward_lastdim_kernel_impl"
                      : "softmax_backward_lastdim_kernel_impl",
                  grad_output);
+  check_scalar_type(output, grad_output.scalar_type());
   if (grad_output.numel() == 0) {
     return;
   }

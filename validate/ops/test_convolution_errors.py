@@ -21,6 +21,22 @@ def test_errors_are_torchs(device):
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sizes_and_dtypes_that_do_not_go(device, dims, transposed):
+    function = getattr(F, f"conv{'_transpose' if transposed else ''}{dims}d")
+    x = torch.ones(1, 4, *(5,) * dims, device=device)
+    weight = torch.ones(4, 4, *(3,) * dims, device=device)
+    for bias in (torch.ones(4).double(), torch.ones(4).byte()):
+        for options in ({}, {} if transposed else {"padding": "same"}):
+            with pytest.raises(RuntimeError, match=r"bias type .* should be the same"):
+                function(x, weight, bias.to(device), **options)
+    with pytest.raises(RuntimeError, match="dilation should be greater than zero"):
+        function(x, weight, dilation=0)
+    with pytest.raises(RuntimeError, match="kernel size should be greater than zero"):
+        function(x, weight[..., :0])
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
 def test_transposed_output_padding_too_large(device, dims):
     function = getattr(F, f"conv_transpose{dims}d")
     tensors = (torch.randn(1, 4, *(5,) * dims), torch.randn(4, 2, *(3,) * dims))

@@ -142,3 +142,10 @@ def test_empty_and_errors(device):
     assert y.shape == (2, 3, 0, 4) and not x.grad.any()
     with pytest.raises(RuntimeError, match="to have size 2 in last dimension"):
         grid_sample(x, torch.empty(2, 3, 4, 3, device=device), align_corners=False)
+
+
+def test_modes_that_are_none(device):
+    x, grid = torch.randn(1, 2, 5, 5, device=device), torch.zeros(1, 2, 2, 2)
+    for interpolation, padding in [(65, 0), (-1, 0), (0, 7)]:
+        with pytest.raises(RuntimeError, match="modes from 0 to 2"):
+            torch.grid_sampler_2d(x, grid.to(device), interpolation, padding, False)

@@ -107,6 +107,16 @@ _MIXED = {
     "masked_fill of complex": lambda x: x.masked_fill(x > 0, x[0, 0] * 2j),
     "masked_fill beyond uint8": lambda x: x.byte().masked_fill(x > 0, x.int()[0, 0] * 300),
     "addr": lambda x: torch.addr(x.long(), x[0], x[0], out=x.long()),
+    "index_put by floats": lambda x: x.index_put_((x[0],), x[0], accumulate=True),
+    "softmax backward": lambda x: torch._softmax_backward_data(
+        x.half(), x, 1, torch.float32
+    ),
+    "log_softmax backward": lambda x: torch._log_softmax_backward_data(
+        x.double(), x, 1, torch.float32
+    ),
+    "threshold of uint8": lambda x: F.threshold(x.byte(), 1, -8.5),
+    "cdist of a negative norm": lambda x: torch.cdist(x, x, -1.0),
+    "logcumsumexp of a dimension": lambda x: x.sum().logcumsumexp(2),
     "xor of half types": lambda x: x.bfloat16() ^ x.char(),
     "lcm of half types": lambda x: torch.lcm(x.half(), x.char()),
 }  # fmt: skip
