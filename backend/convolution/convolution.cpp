@@ -119,6 +119,13 @@ ConvolutionProblem problem_of(const ConvolutionArguments& a,
           a.input.stride(1) == 1 && a.input.size(1) > 1};
 }
 
+// A parameter whose elements the kernels' ints reach.
+Tensor near(const Tensor& param) {
+  return !param.defined() || fits_int32(extent_of(param))
+             ? param
+             : param.contiguous();  // copy: strides are far apart
+}
+
 void solve(const ConvolutionFamily& family,
            const Tensor& input,
            const Tensor& weight,
@@ -126,7 +133,7 @@ void solve(const ConvolutionFamily& family,
            const Tensor& output,
            const ConvolutionGeometry& geometry) {
   const ConvolutionArguments arguments{
-      to_5d(input), to_5d(weight), bias, to_5d(output)};
+      to_5d(input), to_5d(near(weight)), near(bias), to_5d(output)};
   aten::solve(family, problem_of(arguments, geometry), arguments, input);
 }
 

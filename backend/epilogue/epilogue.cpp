@@ -356,7 +356,8 @@ std::optional<EpilogueOperand> EpilogueValues::channel_operand(
       (like.size(1) == 1 || like.stride(1) == out.stride(1));
   if (!has_channels || !is_computed_as(operand) ||
       operand.device() != target_.out.device() || operand.dim() != 1 ||
-      operand.size(0) != out.size(1)) {
+      operand.size(0) != out.size(1) ||
+      !fits_int32(operand.size(0) * operand.stride(0))) {
     return std::nullopt;
   }
   return EpilogueOperand{.kind = OperandKind::kChannel,

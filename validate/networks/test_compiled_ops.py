@@ -16,6 +16,7 @@ _SAMPLES = 2
 pytestmark = pytest.mark.usefixtures("fresh_inductor")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("question", cases.SLOW_QUESTIONS)
 def test_slice_of_op_db(device, request, question):
     every = cases.select(["op"], [], [question], ["float32"])

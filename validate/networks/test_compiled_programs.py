@@ -69,7 +69,7 @@ def test_second_process_compiles_nothing(device, tmp_path, monkeypatch):
     assert (second["sum"], second["gradient"]) == (first["sum"], first["gradient"])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast(device, dtype):
     linear = nn.Linear(33, 20).to(device)
@@ -113,7 +113,7 @@ _OPTIMIZERS = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", _OPTIMIZERS)
 def test_optimizer_steps(device, name):
     start = [torch.randn(n, 16) for n in (3, 8)]
@@ -176,7 +176,7 @@ def test_views_with_offsets(device):
         )
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_sizes_zero_and_one(device, dynamic):
     def function(x):
@@ -203,7 +203,7 @@ _OF_SIZES = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", _OF_SIZES)
 def test_dynamic_sizes(device, name):
     compiled = torch.compile(_OF_SIZES[name], fullgraph=True, dynamic=True)
@@ -217,7 +217,7 @@ def test_dynamic_sizes(device, name):
         torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "alias",
     [

@@ -32,11 +32,13 @@ def assert_step(device: torch.device, network: str, optimizer: str = "sgd") -> N
     assert result.passed, "\n".join(failures(result))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("network", models.NETWORKS)
 def test_training_step(device, network):
     assert_step(device, network)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
 def test_optimizer(device, optimizer):
     assert_step(device, "squeezenet1_0", optimizer)

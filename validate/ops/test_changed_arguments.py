@@ -15,6 +15,8 @@ _DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 
 _CPU_READS_ON = "the CPU reads, or writes, behind what it was given"
 _CPU_BY_LIBRARY = "on the CPU it depends on the library that is taken"
+_FLOAT_STATISTICS = "as on CUDA, statistics of half types are float32"
+_UINT8_CLASSES = "classes of uint8 are taken, and empty parts are not multiplied"
 _PROMOTED = "operands are promoted, as those of other ops"
 _NOT_ASKED = {
     "_batch_norm_with_update": _CPU_READS_ON,
@@ -23,12 +25,16 @@ _NOT_ASKED = {
     "_segment_reduce:offsets": _CPU_READS_ON,
     "addmv": "the CPU loses the dimension of a sum with no terms",
     "cross": _PROMOTED,
+    "grid_sampler_2d": "modes that are none raise",
+    "grid_sampler_3d": "modes that are none raise",
     "histc": "the CPU has no integers, and converts bounds all the same",
     "index_fill": "indices of int32 are taken",
     "linalg.cross": _PROMOTED,
     "linalg.pinv:singular": "products with no terms are not checked on the CPU",
     "lu_unpack": _CPU_READS_ON,
     "native_batch_norm": _CPU_READS_ON,
+    "native_group_norm": _FLOAT_STATISTICS,
+    "native_layer_norm": _FLOAT_STATISTICS,
     "native_dropout_backward": "as on CUDA the mask is bool",
     "nn.functional.conv1d": _CPU_BY_LIBRARY,
     "nn.functional.conv2d": _CPU_BY_LIBRARY,
@@ -38,7 +44,9 @@ _NOT_ASKED = {
     "nn.functional.conv_transpose3d": _CPU_BY_LIBRARY,
     "nn.functional.ctc_loss": _CPU_READS_ON,
     "nn.functional.embedding_bag": "offsets that decrease end bags at once",
-    "nn.functional.linear_cross_entropy:chunked": "empty parts are not multiplied",
+    "nn.functional.linear_cross_entropy": _UINT8_CLASSES,
+    "nn.functional.linear_cross_entropy:chunked": _UINT8_CLASSES,
+    "nn.functional.linear_cross_entropy:chunked_none": _UINT8_CLASSES,
     "nn.functional.pixel_unshuffle": "the CPU leaves empty images as they are",
     "sparse.mm:reduce": "a missing op",
     "tensor_split": "wants its indices on the CPU",
@@ -54,7 +62,7 @@ _ANY_VALUES = (
 # trigamma at 0), or rounding hides small elements beside large ones, or overflows.
 _ANY_PRECISION = (
     "airy", "bessel", "fft", "interpolate", "logit", "matrix_power", "polygamma",
-    "polynomial", "upsample",
+    "polynomial", "upsample", "zeta",
 )  # fmt: skip
 
 

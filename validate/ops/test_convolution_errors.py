@@ -1,4 +1,4 @@
-"""Convolutions that raise, in PyTorch's words."""
+"""Convolutions that raise, in PyTorch's words, and parameters that are far apart."""
 
 from __future__ import annotations
 
@@ -59,3 +59,20 @@ def test_transposed_output_too_small(device):
         function = getattr(F, f"conv_transpose{len(size)}d")
         with pytest.raises(RuntimeError, match="Output size is too small"):
             function(x.to(device), weight.to(device), groups=4, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_parameters_beyond_int32(device, transposed):
+    function = F.conv_transpose2d if transposed else F.conv2d
+    large = torch.empty(2**31 + 2**20, dtype=torch.float16, device=device)
+    x, weight, bias = torch.randn(2, 2, 9, 9), torch.randn(2, 2, 3, 3), torch.randn(2)
+    tensors = [x.to(device).half()]
+    for param in (weight, bias):
+        strides = (2**31 + 64, *param.stride()[1:])
+        far = large.as_strided(param.shape, strides, param.dim() * 99)
+        tensors.append(far.copy_(param.half()))
+    result = function(*tensors)
+    expected = function(*(tensor.cpu().double() for tensor in tensors))
+    torch.testing.assert_close(result.cpu().double(), expected, rtol=0.01, atol=0.01)

@@ -150,6 +150,7 @@ def test_gradient(device, op, limit):
     _ask(judge.gradient, op, torch.float32, device, limit, requires_grad=True)
 
 
+@pytest.mark.sampled(6)
 def test_error_inputs(device, op):
     if op.error_inputs_func is None:
         pytest.skip("has no error inputs")
