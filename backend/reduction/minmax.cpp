@@ -8,6 +8,7 @@
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/aminmax_meta.h>
 #include <ATen/ops/aminmax_ops.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/max_meta.h>
 #include <ATen/ops/max_native.h>
 #include <ATen/ops/max_ops.h>
@@ -56,7 +57,12 @@ struct ExtremeWithIndex : Meta {
       return;
     }
     Tensor result = values;
-    Tensor result_indices = indices;
+    // One kernel writes both by the same strides.
+    Tensor result_indices =
+        values.strides() == indices.strides()
+            ? indices
+            : at::empty_strided(
+                  values.sizes(), values.strides(), indices.options());
     auto iter = at::native::make_reduction(kOp.name,
                                            result,
                                            result_indices,
@@ -66,6 +72,9 @@ struct ExtremeWithIndex : Meta {
                                            self.scalar_type(),
                                            at::kLong);
     reduce(iter, kOp, {});
+    if (!result_indices.is_same(indices)) {
+      indices.copy_(result_indices);
+    }
   }
 };
 

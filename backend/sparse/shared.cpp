@@ -40,7 +40,6 @@ constexpr const char* kOthers[] = {
     "_sparse_broadcast_to",
     "_sparse_coo_tensor_with_dims",
     "_sparse_coo_tensor_with_dims_and_tensors",
-    "_sparse_mask_projection",
     "_to_dense",
     "_to_sparse",
     "_to_sparse.sparse_dim",

@@ -16,7 +16,9 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/unique_consecutive.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {
@@ -311,6 +313,41 @@ Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
   return masked(values);
 }
 
+// The entries of `self` times how many entries `mask` has at their places, or
+// whether it has one.
+Tensor sparse_mask_projection(const Tensor& self,
+                              const Tensor& mask,
+                              bool accumulate_matches) {
+  TORCH_CHECK(self.is_sparse() && mask.is_sparse(),
+              "_sparse_mask_projection: expected sparse tensors");
+  TORCH_CHECK(self.sizes().equals(mask.sizes()) &&
+                  self.sparse_dim() == mask.sparse_dim(),
+              "_sparse_mask_projection: operands have incompatible sizes; self "
+              "has size ",
+              self.sizes(),
+              " but mask has size ",
+              mask.sizes());
+  const Tensor values = self._values();
+  if (values.numel() == 0 || mask._nnz() == 0 || self.sparse_dim() == 0) {
+    return with_values(self,
+                       mask._nnz() == 0 ? at::zeros_like(values) : values);
+  }
+  const Tensor places = std::get<0>(flat_indices(mask).sort());
+  const Tensor own = flat_indices(self);
+  std::vector<int64_t> shape(values.dim(), 1);
+  shape[0] = -1;
+  const Tensor matches =
+      at::searchsorted(places, own, /*out_int32=*/false, /*right=*/true)
+          .sub_(at::searchsorted(places, own))
+          .view(shape);
+  const Tensor factors = accumulate_matches ? matches : matches.clamp_max(1);
+  return with_values(
+      self,
+      at::where(matches.gt(0),
+                at::mul(values, factors.to(values.scalar_type())),
+                at::zeros({}, values.options())));
+}
+
 bool is_pinned(const Tensor&, std::optional<at::Device>) {
   return false;
 }
@@ -328,6 +365,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("is_pinned", is_pinned);
   m.impl("mul.out", mul_out);
   m.impl("sparse_mask", sparse_mask);
+  m.impl("_sparse_mask_projection", sparse_mask_projection);
 }
 
 // What is left runs on the CPU, visibly.

@@ -49,4 +49,19 @@ bool is_cpu_on_purpose(const std::string& family) {
   return std::binary_search(families.begin(), families.end(), family);
 }
 
+void keep_order_of_matrix(const c10::FunctionSchema& op,
+                          torch::jit::Stack* stack) {
+  const std::string& family = op.name();
+  if (family != "aten::_linalg_det" && family != "aten::_linalg_slogdet" &&
+      family != "aten::_linalg_solve_ex") {
+    return;
+  }
+  c10::IValue& first = torch::jit::peek(*stack, 0, op.arguments().size());
+  const at::Tensor matrix = first.toTensor();
+  if (matrix.is_privateuseone() && matrix.dim() >= 2 &&
+      !matrix.is_contiguous()) {
+    first = matrix.mT().contiguous().mT();  // copy: without gaps
+  }
+}
+
 }  // namespace torch_opencl::aten

@@ -67,6 +67,7 @@ bool is_supported(const at::Tensor& tensor, Numbers numbers) {
 
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (is_cpu_on_purpose(op.schema().name())) {
+    keep_order_of_matrix(op.schema(), stack);
     at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
     return;
   }

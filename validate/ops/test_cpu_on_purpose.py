@@ -47,3 +47,46 @@ def test_lstsq_has_the_cpus_strides(device):
         for value, reference in zip(result, expected, strict=True):
             assert value.stride() == reference.stride()
             torch.testing.assert_close(value.cpu(), reference)
+
+
+def _laid_out(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    rows = torch.zeros(2, 7, 4, device=x.device, dtype=x.dtype)[:, :3, :3]
+    matrices = torch.zeros(2, 28, device=x.device, dtype=x.dtype)[:, :9]
+    return {
+        "contiguous": x,
+        "transposed": x.mT.contiguous().mT,
+        "between rows": rows.copy_(x),
+        "between matrices": matrices.view(2, 3, 3).copy_(x),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.linalg.det,
+        torch.linalg.slogdet,
+        torch.linalg.inv,
+        torch.logdet,
+        lambda x: torch.linalg.solve(x, x[..., :2] * 2 + 1),
+        lambda x: torch.linalg.solve(x, x * 2 + 1, left=False),
+        torch.linalg.lu_factor,
+    ],
+    ids=["det", "slogdet", "inv", "logdet", "solve", "solve right", "lu_factor"],
+)
+def test_gradients_of_any_layout(device, function, dtype):
+    x = torch.randn(2, 3, 3, dtype=dtype)
+    x = x + 3 * torch.eye(3, dtype=dtype)
+    for name, matrix in _laid_out(x.to(device)).items():
+        gradients = []
+        for leaf in (matrix.detach(), x.detach()):
+            outputs = function(leaf.requires_grad_())
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            weights = [torch.arange(1, y.numel() + 1).to(y).view_as(y) for y in outputs]
+            total = sum(
+                (y * weight).abs().sum()
+                for y, weight in zip(outputs, weights, strict=True)
+                if y.requires_grad
+            )
+            gradients.append(torch.autograd.grad(total, leaf)[0].cpu())
+        torch.testing.assert_close(*gradients, msg=f"{name}: {gradients}")

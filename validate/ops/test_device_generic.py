@@ -46,7 +46,6 @@ _NOT_ASKED = {
     ("test_neg_view", "_native_batch_norm_legit"): _MUTABLE,
     ("test_neg_view", "view_as_complex"): "an imaginary part has no stride of one",
     ("test_operator", "nn.functional.one_hot"): "torch's looks at the classes",
-    ("test_fn_gradgrad", "to_sparse"): "no projection on a sparse mask",
     ("test_backward", "linalg.eig"): "eigenvectors have any phase",
     ("test_out_warning", "nn.functional.logsigmoid"): "the CPU resizes without a word",
     ("test_out_warning", "native_batch_norm"): _EVALUATION,

@@ -260,3 +260,18 @@ def test_fractions_are_not_written_to_integers(device, name, dtype):
         with pytest.raises(RuntimeError, match=r"not implemented for|can't be cast"):
             function(x.to(device), dim, out=out)
         assert out.cpu().eq(1).all()
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1), (3, 4, 3), (5, 1, 7)])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extremes_into_outs_of_two_layouts(device, name, size):
+    x = torch.randn(size)
+    function = getattr(torch, name)
+    expected = function(x, 1, keepdim=True)
+    shape = expected.values.shape
+    values = torch.empty(shape[::-1], device=device).permute(2, 1, 0)
+    strides = (50, 7, 1) if shape[2] < 7 else (70, 70, 2)
+    indices = torch.empty(999, dtype=torch.long, device=device)
+    function(x.to(device), 1, True, out=(values, indices.as_strided(shape, strides)))
+    torch.testing.assert_close(values.cpu(), expected.values)
+    assert torch.equal(indices.as_strided(shape, strides).cpu(), expected.indices)

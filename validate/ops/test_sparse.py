@@ -78,6 +78,21 @@ def test_arithmetic(device, form):
         _same(function(*on), function(left, right, dense))
 
 
+@pytest.mark.parametrize("form", _FORMS)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_projection_on_a_mask(device, form, accumulate):
+    values, mask = _sparse(form, 1), _sparse(form, 2)
+    for left, right in [
+        (values, mask),
+        (values.coalesce(), mask),
+        (values, mask.coalesce()),
+    ]:
+        project = torch.ops.aten._sparse_mask_projection
+        result = project(left.to(device), right.to(device), accumulate)
+        expected = project(left, right, accumulate)
+        torch.testing.assert_close(result.to_dense().cpu(), expected.to_dense())
+
+
 def test_from_dense(device):
     dense = torch.randn(5, 3, 4)
     dense[dense.abs() < 1] = 0
