@@ -16,7 +16,7 @@ tests elsewhere with `gpu_class`.
 Of the cases of a kernel test an ordinary run takes some, so that a run without
 compiled programs on disk is short: one in a few of many, all of few. A test
 elsewhere can ask for the same, and a kernel test for another share, by the mark
-`sampled`.
+`sampled`. A test in validate/networks runs on one of the devices.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pathlib import Path
 import pytest
 
 _KERNEL_TESTS = Path(__file__).parent / "ops"
+_NETWORK_TESTS = Path(__file__).parent / "networks"
 _SHARE_OF_KERNEL_TESTS = 20
 # PoCL compiles kernels with barriers for seconds to a minute each.
 _SHARE_WITH_BARRIERS_ON_POCL = 80
@@ -149,6 +150,22 @@ def _left_out_of_guard_mode(items: list[pytest.Item]) -> set[pytest.Item]:
     return set(shuffled[math.ceil(len(items) / _SHARE_IN_GUARD_MODE) :])
 
 
+def _of_other_devices(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of tests of networks: those that are not for the device that the seed picks."""
+    cases = defaultdict(lambda: defaultdict(set))
+    for item in items:
+        device = getattr(item, "callspec", None) and item.callspec.params.get("device")
+        if device and _NETWORK_TESTS in item.path.parents:
+            cases[item.nodeid.partition("[")[0]][device].add(item)
+    left_out = set()
+    for test, by_device in cases.items():
+        picked = random.Random(f"{run_seed()} {test}").choice(sorted(by_device))
+        left_out.update(
+            *(by_device[device] for device in by_device if device != picked)
+        )
+    return left_out
+
+
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
     cases = defaultdict(list)
     for item in items:
@@ -174,7 +191,10 @@ def pytest_collection_modifyitems(
     left_out = set()
     if not config.getoption("full"):
         guard = config.getoption("guard")
-        left_out = _left_out_of_guard_mode(items) if guard else _left_out(items)
+        if guard:
+            left_out = _left_out_of_guard_mode(items)
+        else:
+            left_out = _left_out(items) | _of_other_devices(items)
     for item in items:
         if item.get_closest_marker("slow") and not config.getoption("full"):
             item.add_marker(pytest.mark.skip(reason="slow: runs with --full"))
