@@ -33,7 +33,7 @@ constexpr PointwiseOp kGradient{
     .name = "binary_cross_entropy_backward",
     .expression =
         "grad_output * (self - target) / "
-        "maximum_nan((1 - self) * self, (value_t)1e-12f)",
+        "maximum_nan((1 - self) * self, (value_t)REAL(1e-12))",
     .inputs = "self target grad_output",
     .uses_math = true,
     .is_vectorizable = true};

@@ -1,4 +1,5 @@
 #include "factories.h"
+#include "same_device.h"
 
 #include "../device/device.h"
 
@@ -183,6 +184,7 @@ Tensor empty_like_meta(IntArrayRef sizes,
                        IntArrayRef strides,
                        const at::TensorOptions& options) {
   const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  check_is_opencl(options.device());
   // The allocator serves the current device.
   const device::DeviceGuard guard(options.device());
   return filled_if_deterministic(

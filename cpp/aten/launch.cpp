@@ -2,6 +2,7 @@
 
 #include "../device/device.h"
 #include "../runtime/caching_allocator.h"
+#include "same_device.h"
 
 namespace torch_opencl::aten {
 
@@ -66,11 +67,7 @@ bool has_memory(const at::TensorBase& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) {
     return false;
   }
-  TORCH_CHECK(tensor.is_privateuseone(),
-              "Expected all tensors to be on the same device, but found at "
-              "least two devices, opencl and ",
-              tensor.device(),
-              "!");
+  check_is_opencl(tensor.device());
   return true;
 }
 
@@ -99,10 +96,12 @@ BufferView arg(const at::TensorBase& tensor) {
 }
 
 runtime::Device& device_of(const at::TensorBase& tensor) {
+  check_is_opencl(tensor.device());
   return runtime::device(tensor.device().index());
 }
 
 runtime::Queue& queue_of(const at::TensorBase& tensor) {
+  check_is_opencl(tensor.device());
   return device::current_queue(tensor.device().index());
 }
 

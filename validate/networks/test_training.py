@@ -163,9 +163,11 @@ def test_constant_memory_over_many_steps(device):
         # commands as have ever waited at once.
         if iteration % 100 == 0:
             torch.accelerator.synchronize(device)
-    assert memory()[:2] == (allocated, reserved)
+    now = memory()
+    # What tests before left behind may be freed meanwhile.
+    assert now[0] <= allocated and now[1] <= reserved
     # The host's own: events, kernel arguments, driver objects of each launch.
-    assert memory()[2] - resident < 64 * 2**20
+    assert now[2] - resident < 64 * 2**20
     assert all(p.isfinite().all() for p in model.cpu().parameters())
 
 

