@@ -63,7 +63,11 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The floats ``tensor``, each at most a rounding away from what it was."""
+    """The floats ``tensor``, each at most a rounding away from what it was; of complex
+    numbers each part."""
+    if tensor.is_complex():
+        parts = torch.view_as_real(tensor.resolve_conj())
+        return torch.view_as_complex(perturbed(parts, generator))
     noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
     factors = 1 + torch.finfo(tensor.dtype).eps * (2 * noise - 1)
     return (tensor.double() * factors).to(tensor.dtype)

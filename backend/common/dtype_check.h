@@ -26,6 +26,15 @@ inline void check_scalar_type(const at::Tensor& tensor, at::ScalarType type) {
               c10::toString(tensor.scalar_type()));
 }
 
+// `out` holds what has been computed in `type`.
+inline void check_castable(at::ScalarType type, const at::Tensor& out) {
+  TORCH_CHECK(at::canCast(type, out.scalar_type()),
+              "result type ",
+              type,
+              " can't be cast to the desired output type ",
+              out.scalar_type());
+}
+
 // Of what is added to a product, or of its first factor, and of the second.
 inline void check_dtype_of_mat2(const char* name,
                                 const at::Tensor& tensor,

@@ -125,11 +125,7 @@ Tensor& addr_out(const Tensor& self,
                  const Scalar& alpha,
                  Tensor& out) {
   const Tensor result = addr(self, vec1, vec2, beta, alpha);
-  TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()),
-              "result type ",
-              result.scalar_type(),
-              " can't be cast to the desired output type ",
-              out.scalar_type());
+  check_castable(result.scalar_type(), out);
   TORCH_CHECK(!out.is_same(self) || self.sizes() == result.sizes(),
               "size mismatch, input: ",
               self.sizes(),

@@ -47,7 +47,6 @@ at::MemoryFormat format_of(const Tensor& input) {
 void check_params(const Tensor& input, std::initializer_list<Tensor> params) {
   check_floating("batch_norm", input);
   for (const Tensor& param : params) {
-    check_param(input, param);
     TORCH_CHECK(!param.defined() || param.numel() == input.size(1),
                 "a parameter should contain ",
                 input.size(1),
@@ -55,11 +54,7 @@ void check_params(const Tensor& input, std::initializer_list<Tensor> params) {
                 param.numel());
   }
   for (size_t i = 0; i + 1 < params.size(); i += 2) {
-    const Tensor& first = params.begin()[i];
-    const Tensor& second = params.begin()[i + 1];
-    if (first.defined() && second.defined()) {
-      check_scalar_type(second, first.scalar_type());
-    }
+    check_param_pair(input, params.begin()[i], params.begin()[i + 1]);
   }
 }
 

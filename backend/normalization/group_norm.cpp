@@ -92,11 +92,7 @@ void check_params(const Tensor& input,
   };
   check_size("weight", weight);
   check_size("bias", bias);
-  check_param(input, weight);
-  check_param(input, bias);
-  if (weight.defined() && bias.defined()) {
-    check_scalar_type(bias, weight.scalar_type());
-  }
+  check_param_pair(input, weight, bias);
 }
 
 // channels_last stays channels_last, as on the CPU.

@@ -92,11 +92,7 @@ Outputs native_layer_norm(const Tensor& self,
   const auto [rows, size] = at::native::_check_layer_norm_inputs(
       self, normalized_shape, weight, bias);
   check_floating("LayerNormKernelImpl", self);
-  check_param(self, weight);
-  check_param(self, bias);
-  if (weight.defined() && bias.defined()) {
-    check_scalar_type(bias, weight.scalar_type());
-  }
+  check_param_pair(self, weight, bias);
   const Tensor input = self.contiguous();  // copy: a row has to be one run
   Tensor out = at::empty_like(input);
   std::vector<int64_t> statistics_sizes = self.sizes().vec();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../cpp/aten/launch.h"
+#include "../common/dtype_check.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -45,6 +46,17 @@ inline void check_param(const at::Tensor& input, const at::Tensor& param) {
                   param.scalar_type() == aten::compute_type(type),
               "mixed dtype: expect parameter to have scalar type of ",
               c10::toString(aten::compute_type(type)));
+}
+
+// Two that go together have one dtype.
+inline void check_param_pair(const at::Tensor& input,
+                             const at::Tensor& first,
+                             const at::Tensor& second) {
+  check_param(input, first);
+  check_param(input, second);
+  if (first.defined() && second.defined()) {
+    check_scalar_type(second, first.scalar_type());
+  }
 }
 
 inline at::Tensor packed(const at::Tensor& param) {

@@ -1,5 +1,6 @@
 // native_dropout and its backward.
 #include "../../cpp/aten/fallback.h"
+#include "../common/dtype_check.h"
 #include "../epilogue/epilogue.h"
 #include "../pointwise/pointwise.h"
 
@@ -47,9 +48,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input,
     return {at::zeros_like(input),
             at::zeros_like(input, input.options().dtype(at::kBool))};
   }
-  TORCH_CHECK(input.is_floating_point(),
-              "result type Float can't be cast to the desired output type ",
-              c10::toString(input.scalar_type()));
+  check_castable(at::kFloat, input);
   Tensor mask = at::empty_like(input, input.options().dtype(at::kBool));
   launch_ahead(mask, {}, {mask}, [&] { mask.bernoulli_(1 - p); });
   return {apply_mask(input, mask, 1 / (1 - p)), mask};

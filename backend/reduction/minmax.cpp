@@ -17,6 +17,7 @@
 #include <ATen/ops/min_ops.h>
 
 #include "../../cpp/aten/structured.h"
+#include "../common/dtype_check.h"
 
 namespace torch_opencl::ops {
 namespace {
@@ -95,11 +96,7 @@ void check_not_empty(const Tensor& self, const char* op) {
 
 // As on the CPU `out` may have another dtype, which amax's may not.
 Tensor& store_extreme(const Tensor& extreme, Tensor& out) {
-  TORCH_CHECK(at::canCast(extreme.scalar_type(), out.scalar_type()),
-              "result type ",
-              extreme.scalar_type(),
-              " can't be cast to the desired output type ",
-              out.scalar_type());
+  check_castable(extreme.scalar_type(), out);
   at::native::resize_output(out, extreme.sizes());
   return out.copy_(extreme);
 }

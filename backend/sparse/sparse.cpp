@@ -2,6 +2,7 @@
 // their indices and values. Like PyTorch's CUDA backend, an operation on
 // entries sorts flattened indices and never visits the dense tensor.
 #include "../../cpp/aten/fallback.h"
+#include "../common/dtype_check.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_sparse_broadcast_to.h>
@@ -254,11 +255,7 @@ Tensor multiply_by_sparse(const Tensor& self, const Tensor& other) {
 
 Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
   const auto common = at::result_type(self, other);
-  TORCH_CHECK(canCast(common, out.scalar_type()),
-              "result type ",
-              common,
-              " can't be cast to the desired output type ",
-              out.scalar_type());
+  check_castable(common, out);
   const auto scaled_by = [&](const Tensor& sparse, const Tensor& factor) {
     return with_values(
         sparse,

@@ -65,7 +65,23 @@ bool is_supported(const at::Tensor& tensor, Numbers numbers) {
          runtime::device(tensor.device().index()).info().has_fp64;
 }
 
+namespace {
+
+// Floats on the CPU were forgotten there; integers may be lengths or pivots.
+void check_devices(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor() && value.toTensor().is_cpu() &&
+        !is_number_on_cpu(value.toTensor()) &&
+        value.toTensor().is_floating_point()) {
+      check_is_opencl(value.toTensor().device());
+    }
+  }
+}
+
+}  // namespace
+
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  check_devices(torch::jit::last(*stack, op.schema().arguments().size()));
   if (is_cpu_on_purpose(op.schema().name())) {
     keep_order_of_matrix(op.schema(), stack);
     at::native::cpu_fallback(op, stack, /*error_on_views=*/true);

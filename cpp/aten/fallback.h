@@ -2,6 +2,8 @@
 // runs on the CPU. TORCH_OPENCL_FALLBACK says what the user hears of it.
 #pragma once
 
+#include "same_device.h"
+
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
@@ -55,6 +57,17 @@ bool is_argument_supported(const T& argument, Numbers numbers) {
   }
 }
 
+// ATen's host functions go by the device of their first tensor, and read the
+// memory of the others.
+template <class First, class... Others>
+void check_device_of_first(const First& first, const Others&...) {
+  if constexpr (std::is_same_v<First, at::Tensor>) {
+    if (first.defined() && !is_number_on_cpu(first)) {
+      check_is_opencl(first.device());
+    }
+  }
+}
+
 }  // namespace detail
 
 // Registers Function for Op; calls with unsupported dtypes go to the fallback.
@@ -63,6 +76,7 @@ struct WithFallback;
 template <class Op, class R, class... A, R (*Function)(A...), Numbers kNumbers>
 struct WithFallback<Op, Function, kNumbers> {
   static R call(A... arguments) {
+    detail::check_device_of_first(arguments...);
     if (!(detail::is_argument_supported<std::decay_t<A>>(arguments, kNumbers) &&
           ...)) {
       return at::native::call_fallback_fn<&cpu_fallback, Op>::call(

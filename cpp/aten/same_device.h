@@ -1,7 +1,7 @@
 // PyTorch's error where tensors are on two devices.
 #pragma once
 
-#include <c10/core/Device.h>
+#include <ATen/core/TensorBase.h>
 #include <c10/util/Exception.h>
 
 namespace torch_opencl::aten {
@@ -12,6 +12,11 @@ inline void check_is_opencl(c10::Device device) {
               "least two devices, opencl and ",
               device,
               "!");
+}
+
+// A number on the CPU goes with tensors of any device.
+inline bool is_number_on_cpu(const at::TensorBase& tensor) {
+  return tensor.is_cpu() && tensor.dim() == 0;
 }
 
 }  // namespace torch_opencl::aten

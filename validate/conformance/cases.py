@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -13,6 +13,7 @@ from conformance import judge, modules, opinfo, optimizers
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.common_optimizers import optim_db
+from torch.testing._internal.opinfo.core import OpInfo
 
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -69,6 +70,19 @@ class NotJudged(Exception):
 def op_name(op) -> str:
     variant = op.variant_test_name
     return f"{op.name}:{variant}" if variant else op.name
+
+
+def ops_of_one_dtype(
+    not_asked: Collection[str],
+) -> Iterator[tuple[OpInfo, torch.dtype]]:
+    """Each op of the database but ``not_asked``, and those that are CUDA's only, in the
+    first of four kinds of numbers that it takes."""
+    kinds = (torch.float32, torch.int64, torch.bool, torch.complex64)
+    for op in op_db:
+        dtype = next((dtype for dtype in kinds if dtype in op.dtypes), None)
+        is_left_out = op_name(op) in not_asked or op.name.startswith("jiterator")
+        if dtype is not None and not is_left_out:
+            yield op, dtype
 
 
 def select(

@@ -21,6 +21,10 @@ _DOUBLE = {
 }
 
 
+def is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 @dataclass
 class Result:
     """Tensors by name after the last step, or the error and the step that raised it
@@ -56,14 +60,8 @@ class Machine:
 
     def add(self, name: int, given: Input) -> None:
         numbers = given.values
-        if self.noise is not None and (
-            numbers.is_floating_point() or numbers.is_complex()
-        ):
-            if numbers.is_complex():
-                parts = perturbed(torch.view_as_real(numbers), self.noise)
-                values = torch.view_as_complex(parts)
-            else:
-                values = perturbed(numbers, self.noise)
+        if self.noise is not None and is_inexact(numbers):
+            values = perturbed(numbers, self.noise)
             given = Input(values, given.layout, given.requires_grad)
         tensor = given.build(self.device, torch.float64 if self._double else None)
         self.values[name] = tensor
@@ -86,14 +84,11 @@ class Machine:
     def _round_otherwise(self, result) -> None:
         """As if the step had been computed another way: what cancels later shows it."""
         for leaf in tree_leaves(result):
-            is_number = torch.is_tensor(leaf) and (
-                leaf.is_floating_point() or leaf.is_complex()
-            )
-            if not is_number or leaf.layout != torch.strided or leaf.is_conj():
+            if not torch.is_tensor(leaf) or not is_inexact(leaf):
+                continue
+            if leaf.layout != torch.strided or leaf.is_conj():
                 continue
             numbers = leaf.data  # autograd's count of versions stays
-            if numbers.is_complex():
-                numbers = torch.view_as_real(numbers)
             if not torch._debug_has_internal_overlap(numbers):
                 numbers.copy_(perturbed(numbers, self.noise))
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from conformance import arguments
-from conformance.cases import op_name
+from conformance.cases import op_name, ops_of_one_dtype
 from conformance.opinfo import take
 from torch.testing._internal.common_methods_invocations import op_db
 
 _SAMPLES = 4
 _CHANGES = 14
-_DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 
 _CPU_READS_ON = "the CPU reads, or writes, behind what it was given"
 _CPU_BY_LIBRARY = "on the CPU it depends on the library that is taken"
@@ -66,16 +65,11 @@ _ANY_PRECISION = (
 )  # fmt: skip
 
 
-def _cases():
-    for op in op_db:
-        dtype = next((dtype for dtype in _DTYPES if dtype in op.dtypes), None)
-        is_asked = op_name(op) not in _NOT_ASKED and "jiterator" not in op.name
-        if dtype is not None and is_asked:
-            yield pytest.param(op, dtype, id=op_name(op))
+_CASES = list(ops_of_one_dtype(_NOT_ASKED))
 
 
 @pytest.mark.sampled(120)
-@pytest.mark.parametrize("op, dtype", list(_cases()))
+@pytest.mark.parametrize("op, dtype", _CASES, ids=[op_name(op) for op, _ in _CASES])
 def test_op(device, op, dtype):
     seed = torch.initial_seed()
     values = not any(name in op.name for name in _ANY_VALUES + _ANY_PRECISION)

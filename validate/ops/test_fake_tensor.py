@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conformance.cases import op_name
+from conformance.cases import op_name, ops_of_one_dtype
 from conformance.layouts import differences
 from conformance.opinfo import take
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo
 
 _SAMPLES = 3
-_DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 
 _GRADIENT = "autograd's formula takes another way for subclasses of tensors"
 _ZEROS = "the kernels that ATen shares between devices allocate contiguous memory"
@@ -51,31 +50,17 @@ _AS_ON_CPU = {
 
 _SPARSE = "FakeTensorMode has no sparse compressed tensors"
 _NOT_COMPARED = {
-    **dict.fromkeys(
-        (
-            "jiterator_2inputs_2outputs",
-            "jiterator_4inputs_with_extra_args",
-            "jiterator_binary",
-            "jiterator_binary_return_by_ref",
-            "jiterator_unary",
-        ),
-        "CUDA's only",
-    ),
     "sparse.mm:reduce": _SPARSE,
     "sparse.sampled_addmm": _SPARSE,
     "tensor_split": "wants its indices on the CPU",
 }
 
 
-def _cases():
-    for op in op_db:
-        dtype = next((dtype for dtype in _DTYPES if dtype in op.dtypes), None)
-        if dtype is not None and op_name(op) not in _NOT_COMPARED:
-            yield pytest.param(op, dtype, id=op_name(op))
+_CASES = list(ops_of_one_dtype(_NOT_COMPARED))
 
 
 @pytest.mark.sampled(120)
-@pytest.mark.parametrize("op, dtype", list(_cases()))
+@pytest.mark.parametrize("op, dtype", _CASES, ids=[op_name(op) for op, _ in _CASES])
 def test_op(device, op, dtype):
     wanted = op.supports_autograd and dtype.is_floating_point
     samples = op.sample_inputs("cpu", dtype, requires_grad=wanted)
