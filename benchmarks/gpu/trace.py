@@ -160,7 +160,7 @@ def record(network: str, mode: str) -> dict[str, Any]:
         _disable_current_modes,
     )
     from torch_opencl import _C
-    from torch_opencl.opencl import profiler
+    from torch_opencl.opencl import _flops, profiler
 
     from . import zoo
 
@@ -169,7 +169,7 @@ def record(network: str, mode: str) -> dict[str, Any]:
             # torch.utils.flop_counter forgets the groups of the weight's gradient.
             each = 2.0 * args[0].numel() * args[2][0].numel()
             return each * sum(args[10][:2])
-        return profiler._flops(function, args, kwargs, result)
+        return _flops.flops(function, args, kwargs, result)
 
     def computes(function) -> bool:
         name = function._overloadpacket.__name__

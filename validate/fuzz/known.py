@@ -33,6 +33,15 @@ _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_batch
 _OWN_STRIDES = ("convolution", "attention", "conv1d", "conv2d", "conv3d", "packed")
 
 
+def ends_the_cpu(program: Program) -> str:
+    """Why the CPU is not asked, the process would end; empty where it is."""
+    if any(step.target.rstrip("_").endswith("lcm") for step in program.steps) and any(
+        map(_has_least_integer, program.inputs.values())
+    ):
+        return "torch's CPU divides the least integer by -1, which is a SIGFPE"
+    return ""
+
+
 def free_strides(program: Program) -> str:
     """Why strides are not judged; empty where they are."""
     if program.subject == "recurrence":
@@ -132,6 +141,13 @@ def _beyond_integers(given: Input) -> bool:
     if not values.is_floating_point():
         return False
     return not bool((values.abs() < 2**7).all()) or bool((values < 0).any())
+
+
+def _has_least_integer(given: Input) -> bool:
+    dtype = given.values.dtype
+    if dtype not in (torch.int32, torch.int64):
+        return False
+    return bool((given.values == torch.iinfo(dtype).min).any())
 
 
 def _has(program: Program, dtype: torch.dtype) -> bool:

@@ -50,6 +50,28 @@ def test_ops_own_their_kernels(device):
     assert sum(entry.launches for entry in profile.ops) == profile.launches
 
 
+@pytest.mark.parametrize("layer", ["attention", "encoder layer"])
+def test_fused_layers_count_what_their_parts_do(device, layer):
+    x = torch.rand(2, 7, 24, device=device)
+    if layer == "attention":
+        model, inputs = torch.nn.MultiheadAttention(24, 4, batch_first=True), [x, x, x]
+    else:
+        model = torch.nn.TransformerEncoderLayer(24, 4, 40, 0.0, batch_first=True)
+        inputs = [x]
+    model.to(device)
+
+    def flops():
+        with torch.no_grad(), torch.opencl.profile(by_op=True) as profile:
+            model(*inputs)
+        return {entry.name: entry.flops for entry in profile.ops if entry.flops}
+
+    parts = flops()
+    model.eval()
+    fused = flops()
+    assert len(fused) == 1 < len(parts)
+    assert sum(fused.values()) == sum(parts.values())
+
+
 @pytest.mark.parametrize(
     "use, op, factor",
     [

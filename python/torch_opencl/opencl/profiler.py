@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .. import _C
+from ._flops import flops as flops_of
 from ._lazy import _lazy_init
 
 # In-place ops that overwrite a tensor without reading it.
@@ -36,8 +37,7 @@ class Entry:
         launches: commands.
         seconds: of the device.
         calls: how often the op ran; 0 for kernels.
-        flops: operations the op's definition takes, where PyTorch's
-            ``flop_counter`` knows the op.
+        flops: operations the op's definition takes, where a formula is known.
         moved: bytes an op has to read and write at least, or a copy copies.
     """
 
@@ -215,7 +215,7 @@ class _OpRecorder(TorchDispatchMode):
         result = function(*args, **kwargs)
         end = _C._profiled_count()
         if end > begin:
-            flops = _flops(function, args, kwargs, result)
+            flops = flops_of(function, args, kwargs, result)
             moved = _necessary_bytes(function, args, kwargs, result)
             name = function.name()
             if self._record_shapes:
@@ -250,13 +250,6 @@ def _shapes(args) -> list[str]:
             tensors = sum(isinstance(entry, torch.Tensor) for entry in value)
             shapes += [f"({tensors} tensors)"] if tensors else []
     return shapes
-
-
-def _flops(function, args, kwargs, result) -> float:
-    from torch.utils.flop_counter import flop_registry
-
-    formula: Callable | None = flop_registry.get(function._overloadpacket)
-    return float(formula(*args, **kwargs, out_val=result)) if formula else 0.0
 
 
 def _necessary_bytes(function, args, kwargs, result) -> float:
