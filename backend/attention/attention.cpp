@@ -28,12 +28,21 @@ bool is_supported_dtype(at::ScalarType dtype) {
   return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16;
 }
 
+bool has_forward_grad(const sdp::sdp_params& p) {
+  const auto has = [](const Tensor& tensor) {
+    return tensor._fw_grad(/*level=*/0).defined();
+  };
+  return has(p.query) || has(p.key) || has(p.value) ||
+         (p.attn_mask.has_value() && has(*p.attn_mask));
+}
+
 bool can_fuse(const sdp::sdp_params& p) {
   // What a gradient of the mask needs is what the fused form avoids: scores.
   const bool needs_mask_grad = at::GradMode::is_enabled() &&
                                p.attn_mask.has_value() &&
                                p.attn_mask->requires_grad();
-  return !needs_mask_grad && sdp::check_nested_tensor(p, false) &&
+  return !needs_mask_grad && !has_forward_grad(p) &&
+         sdp::check_nested_tensor(p, false) &&
          sdp::check_tensor_shapes(p, false) &&
          is_supported_dtype(p.query.scalar_type()) &&
          sdp::check_batch_size_and_num_heads_dense<true>(p, false) &&

@@ -81,6 +81,7 @@ def _load() -> None:
         _flex_attention,
         _interop,
         _pyopencl,
+        _vmap,
         backend,
         distributed,
         kernels,
@@ -98,6 +99,7 @@ def _load() -> None:
     _fake.install()
     _flex_attention.install()
     _interop.install()
+    _vmap.install()
     backend.install()
     distributed.install()
     vision.install()
