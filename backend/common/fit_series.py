@@ -146,11 +146,13 @@ def series() -> dict[str, Function]:
         "i1_far": on(
             0, 0.125, inverse(lambda x: mp.sqrt(x) * mp.exp(-x) * i(1, x), tail_i)
         ),
-        "k0_near": on(0, 4, even(lambda x: k(0, x) + mp.log(x) * i(0, x), -euler)),
+        "k0_near": on(
+            0, 4, even(lambda x: k(0, x) + mp.log(x / 2) * i(0, x), -mp.euler)
+        ),
         "k0_far": on(
             0, 0.5, inverse(lambda x: mp.sqrt(x) * mp.exp(x) * k(0, x), tail_k)
         ),
-        "k1_near": on(0, 4, even(lambda x: x * (k(1, x) - mp.log(x) * i(1, x)), 1)),
+        "k1_near": on(0, 4, even(lambda x: x * (k(1, x) - mp.log(x / 2) * i(1, x)), 1)),
         "k1_far": on(
             0, 0.5, inverse(lambda x: mp.sqrt(x) * mp.exp(x) * k(1, x), tail_k)
         ),

@@ -77,20 +77,22 @@ class Machine:
             result = function(*args, **kwargs)
         del args, kwargs
         if self.noise is not None:
-            self._round_otherwise(result)
+            self._round_otherwise(result, step.target)
         if step.result is not None:
             self.values[step.result] = result
 
-    def _round_otherwise(self, result) -> None:
-        """As if the step had been computed another way: what cancels later shows it."""
+    def _round_otherwise(self, result, target: str) -> None:
+        """As if the step had been computed another way: what cancels later shows it.
+        A transform's elements are off by roundings of the largest."""
         for leaf in tree_leaves(result):
             if not torch.is_tensor(leaf) or not is_inexact(leaf):
                 continue
-            if leaf.layout != torch.strided or leaf.is_conj():
+            if leaf.layout != torch.strided or leaf.is_conj() or leaf.numel() == 0:
                 continue
             numbers = leaf.data  # autograd's count of versions stays
             if not torch._debug_has_internal_overlap(numbers):
-                numbers.copy_(perturbed(numbers, self.noise))
+                offset = numbers.abs().max() if target.startswith("fft.") else 0
+                numbers.copy_(perturbed(numbers + offset, self.noise) - offset)
 
     def _value(self, leaf):
         if isinstance(leaf, Ref):

@@ -133,6 +133,25 @@ def test_binary_accuracy(device, name):
     _check(name, device, *_BINARY[name])
 
 
+def test_cosines_near_one_are_exact(device):
+    """Else the gradient of sinc, which cancels there, is what their error leaves."""
+    x = torch.logspace(-9, -1.7, 300)
+    exact = x.double().cos()
+    assert (x.to(device).cos().cpu() - exact).abs().max() <= 1.2 * 2**-25
+    given = x.to(device).requires_grad_()
+    torch.sinc(given).sum().backward()
+    assert given.grad[given < 1e-5].abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_bessel_k_about_two(device, order):
+    points = torch.linspace(1.8, 2.2, 101)
+    function = getattr(torch.special, f"modified_bessel_k{order}")
+    exact = torch.tensor([float(_k(order, p)) for p in points.tolist()])
+    result = function(points.to(device)).cpu()
+    torch.testing.assert_close(result, exact, rtol=8e-7, atol=0)
+
+
 @pytest.mark.parametrize("order", [1, 2, 3, 6])
 def test_polygamma_accuracy(device, order):
     points = torch.tensor(_log_points(0.1, 30))
