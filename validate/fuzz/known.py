@@ -87,7 +87,7 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
     if op == "complex sequence" and _is_imaginary_of_product(program):
         return "a rounding of large real parts beside imaginary ones that cancel"
     other_sign = re.search(r": (-?)inf, expected (?!\1inf)-?inf$", reason)
-    if op == "complex sequence" and other_sign and _has_powers(program):
+    if op == "complex sequence" and other_sign and _has_angles(program):
         return "of huge numbers the rounding of an angle decides infinities' signs"
     if "attention" in op and "gradient" in name and _relative(reason) < 5e-5:
         return "weights are computed again, from scores summed in another order"
@@ -190,6 +190,11 @@ def _is_imaginary_of_product(program: Program) -> bool:
 
 def _has_powers(program: Program) -> bool:
     return any(step.target == "pow" for step in program.steps)
+
+
+def _has_angles(program: Program) -> bool:
+    angular = ("pow", "exp", "sin", "cos", "sinh", "cosh")
+    return any(step.target.strip("_.") in angular for step in program.steps)
 
 
 def _relative(reason: str) -> float:
