@@ -96,7 +96,6 @@ def environment(sanitizer: str) -> dict[str, str]:
     thread = (
         f"{log}:ignore_noninstrumented_modules=1:report_signal_unsafe=0"
         f":history_size=4:exitcode=0:suppressions={suppressions}/thread.supp"
-        ":die_after_fork=0"  # the workers of a DataLoader start threads
     )
     paths = [str(where / "package"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
