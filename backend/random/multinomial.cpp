@@ -21,6 +21,7 @@ namespace torch_opencl::ops {
 namespace {
 
 using at::Tensor;
+using aten::WithFallback;
 
 // Waits for the device, as ATen's way without replacement does.
 void check_weights(const Tensor& weights, const Tensor& sums) {
@@ -57,15 +58,28 @@ void with_replacement(Tensor& result,
       /*right=*/true);
 }
 
+// In ATen's words, which WithFallback's check of devices would forestall.
+Tensor& multinomial_out(const Tensor& self,
+                        int64_t num_samples,
+                        bool replacement,
+                        std::optional<at::Generator> generator,
+                        Tensor& result) {
+  TORCH_CHECK(self.device() == result.device(),
+              "multinomial arguments must have the same device");
+  return WithFallback<at::_ops::multinomial_out,
+                      &at::native::multinomial_out>::call(self,
+                                                          num_samples,
+                                                          replacement,
+                                                          std::move(generator),
+                                                          result);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  using aten::WithFallback;
   m.impl("multinomial",
          &WithFallback<at::_ops::multinomial, &at::native::multinomial>::call);
-  m.impl("multinomial.out",
-         &WithFallback<at::_ops::multinomial_out,
-                       &at::native::multinomial_out>::call);
+  m.impl("multinomial.out", &multinomial_out);
   // Waits too: an error has to be raised by the call that makes it.
   m.impl("_assert_async", TORCH_FN(at::native::_assert_async_cpu));
   m.impl("_assert_async.msg", TORCH_FN(at::native::_assert_async_msg_cpu));

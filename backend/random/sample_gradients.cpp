@@ -28,31 +28,28 @@ constexpr PointwiseOp kDirichlet{
     .uses_math = true,
     .dtypes = Dtypes::kFloating};
 
+Tensor compute(const PointwiseOp& op, std::initializer_list<Tensor> inputs) {
+  const Tensor out;
+  at::TensorIteratorConfig config;
+  config.add_output(out);
+  for (const Tensor& input : inputs) {
+    config.add_const_input(input);
+  }
+  auto iter = config.build();
+  pointwise(iter, op, {});
+  return iter.output();
+}
+
 Tensor standard_gamma_grad(const Tensor& self, const Tensor& output) {
   check_floating("_standard_gamma_grad_cpu", self);
-  const Tensor out;
-  auto iter = at::TensorIteratorConfig()
-                  .add_output(out)
-                  .add_const_input(self)
-                  .add_const_input(output)
-                  .build();
-  pointwise(iter, kGamma, {});
-  return iter.output();
+  return compute(kGamma, {self, output});
 }
 
 Tensor dirichlet_grad(const Tensor& x,
                       const Tensor& alpha,
                       const Tensor& total) {
   check_floating("_dirichlet_grad_cpu", x);
-  const Tensor out;
-  auto iter = at::TensorIteratorConfig()
-                  .add_output(out)
-                  .add_const_input(x)
-                  .add_const_input(alpha)
-                  .add_const_input(total)
-                  .build();
-  pointwise(iter, kDirichlet, {});
-  return iter.output();
+  return compute(kDirichlet, {x, alpha, total});
 }
 
 }  // namespace

@@ -24,8 +24,10 @@ def _gamma(a, x):
     a, x = mpmath.mpf(a), mpmath.mpf(x)
     density = mpmath.exp((a - 1) * mpmath.log(x) - x - mpmath.loggamma(a))
 
+    is_lower = x < a
+
     def distribution(a):  # but for a constant, so that no tail is lost beside 1
-        if x < a:
+        if is_lower:
             return mpmath.gammainc(a, 0, x, regularized=True)
         return -mpmath.gammainc(a, x, mpmath.inf, regularized=True)
 
