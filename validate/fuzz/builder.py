@@ -12,6 +12,8 @@ from fuzz.execute import CPU, Machine
 from fuzz.program import Program, Ref, Step
 from fuzz.tensors import CONTIGUOUS, Input, draw_layout, draw_values
 
+_MOST_OF_PRODUCT = 1_000_000
+
 
 class Stop(Exception):
     """The last step raises: nothing can follow."""
@@ -80,6 +82,11 @@ class Builder:
                 raise
             self.steps.pop()
             return None
+
+    def fits_product(self, ref: Ref) -> bool:
+        """Whether the product of the matrices with themselves is not too large."""
+        *batches, rows, _ = self.tensor(ref).shape
+        return torch.Size(batches).numel() * rows**2 <= _MOST_OF_PRODUCT
 
     def forget(self, ref: Ref) -> None:
         self.steps.append(Step("forget", (ref,)))

@@ -146,7 +146,7 @@ def reduce(b: Builder, ref: Ref) -> None:
 
 
 def product(b: Builder, ref: Ref) -> None:
-    if b.tensor(ref).dim() >= 2:
+    if b.tensor(ref).dim() >= 2 and b.fits_product(ref):
         name = b.rng.choice(("mT", "mH"))
         other = b.attempt("action:attribute", _of_shape(b, ref, same_dtype=True), name)
         if other is not None:

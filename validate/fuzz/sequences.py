@@ -368,7 +368,7 @@ def join(b: Builder, ref: Ref) -> None:
 
 
 def matmul(b: Builder, ref: Ref) -> None:
-    if b.tensor(ref).dim() >= 2:
+    if b.tensor(ref).dim() >= 2 and b.fits_product(ref):
         flipped = b.attempt("transpose", ref, -1, -2)
         if flipped is not None:
             b.attempt("matmul", ref, flipped)

@@ -32,6 +32,7 @@ def environment(device_class: str) -> dict[str, str]:
     (vendors / "oclgrind.icd").write_text(f"{LIBRARY}\n")
     return {
         **os.environ,
+        "PYTHONPATH": str(ROOT / "validate"),
         "OCL_ICD_VENDORS": str(vendors),
         "TORCH_OPENCL_DEVICES": "oclgrind",
         "TORCH_OPENCL_TEST": "",
@@ -44,7 +45,8 @@ def environment(device_class: str) -> dict[str, str]:
 
 def pytest(device_class: str) -> list[str]:
     options = ["--guard", *(["--gpu-class"] if device_class == "gpu" else [])]
-    return ["-m", "pytest", "-p", "no:cacheprovider", *options]
+    plugins = ["-p", "no:cacheprovider", "-p", "oclgrinding.one_thread"]
+    return ["-m", "pytest", *plugins, *options]
 
 
 @dataclass
