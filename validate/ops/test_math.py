@@ -280,3 +280,11 @@ def test_chebyshev_of_low_degree_is_exact(device, kind):
         points = torch.full(degree.shape, x)
         result = function(points.to(device), degree.to(device)).cpu()
         assert torch.equal(result, function(points, degree))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.uint8])
+def test_lcm_of_narrow_integers(device, dtype):
+    """Beyond the dtype: the magnitude is that of an int, which is then cut."""
+    limits = torch.iinfo(dtype)
+    a, b = torch.randint(limits.min + 1, limits.max, (2, 500), dtype=dtype)
+    assert torch.equal(torch.lcm(a.to(device), b.to(device)).cpu(), torch.lcm(a, b))
