@@ -234,6 +234,13 @@ void copy_to_host(const Tensor& destination,
 }
 
 void check_broadcasts(const Tensor& destination, const Tensor& source) {
+  if (destination.sizes() == source.sizes()) {
+    return;
+  }
+  if (destination.device() == source.device()) {  // first, as in ATen
+    at::assert_no_internal_overlap(destination);
+    at::assert_no_partial_overlap(destination, source);
+  }
   const auto shape = at::infer_size(destination.sizes(), source.sizes());
   TORCH_CHECK(destination.sizes() == IntArrayRef(shape),
               "output with shape ",

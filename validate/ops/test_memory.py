@@ -91,6 +91,15 @@ def test_overlapping_copy(device, dtype):
     assert torch.equal(square.copy_(square.view(4, 4)).cpu(), before)
 
 
+def test_overlap_is_told_before_shapes(device):
+    x = torch.rand(5, device=device)
+    for source in (x[:2].view(1, 1, 2), x[1:4]):
+        with pytest.raises(RuntimeError, match=_OVERLAP):
+            x[:2].copy_(source)
+    with pytest.raises(RuntimeError, match="more than one element of the written-to"):
+        x[:1].expand(3).copy_(torch.zeros(4, device=device))
+
+
 def test_index_fill_of_its_own_index(device):
     index = torch.tensor([0, 1], device=device)
     with pytest.raises(RuntimeError, match=_OVERLAP):
