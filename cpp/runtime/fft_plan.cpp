@@ -148,6 +148,9 @@ class VkPlan final : public FftPlan {
     c.makeForwardPlanOnly = is_forward();
     c.makeInversePlanOnly = !is_forward();
     c.performR2C = problem_.kind != FftKind::kComplex;
+    // A pair of real rows made one complex transform: what is small or finite in
+    // one is lost beside what is large or NaN in the other.
+    c.disableMergeSequencesR2C = 1;
     if (problem_.kind == FftKind::kFromReal) {
       c.isInputFormatted = 1;
       set_strides(c.inputBufferStride, problem_.sizes[0]);

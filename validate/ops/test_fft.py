@@ -55,6 +55,34 @@ def test_real_lengths(device, length, dtype):
     check(transform, [torch.randn(4, length)], device, dtype)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("length", [4, 63, 64, 4096])
+def test_a_signal_does_not_change_its_neighbours(device, length, dim):
+    """Neither the digits of a quiet one beside a loud one, nor a number beside NaN."""
+    x = torch.randn(6, length)
+    x[::2] *= 1e6
+    z = torch.fft.rfft(x.double()).to(torch.complex64)
+    z[:, 0].imag.zero_()
+
+    def spectra(x, z):
+        x, z = (x, z) if dim else (x.T, z.T)
+        found = torch.fft.rfft(x, dim=dim), torch.fft.irfft(z, n=length, dim=dim)
+        return [spectrum if dim else spectrum.T for spectrum in found]
+
+    for mine, expected in zip(
+        spectra(x.to(device), z.to(device)),
+        spectra(x.double(), z.cdouble()),
+        strict=True,
+    ):
+        apart = torch.linalg.vector_norm(mine.cpu() - expected, dim=1)
+        assert (apart < 1e-6 * torch.linalg.vector_norm(expected, dim=1)).all()
+    x[1, 2], z[4, 1] = torch.nan, torch.nan
+    for mine, expected in zip(
+        spectra(x.to(device), z.to(device)), spectra(x, z), strict=True
+    ):
+        assert torch.equal(mine.cpu().isnan().any(1), expected.isnan().any(1))
+
+
 @pytest.mark.parametrize("norm", _NORMS)
 def test_normalisations(device, norm):
     def transform(x):
