@@ -122,7 +122,7 @@ class ArgumentBinder {
   void launch(runtime::Queue& queue, const runtime::NDRange& range) {
     queue.launch(kernel_, range);
     for (const void* address : written_) {
-      runtime::invalidate_packed(address);
+      queue.wrote(address);
     }
   }
 

@@ -116,13 +116,13 @@ void copy_on_device(const Tensor& destination, const Tensor& source) {
     if (from.memory == to.memory && from.byte_offset == to.byte_offset) {
       return;
     }
-    queue_of(destination)
-        .copy(from.memory,
-              from.byte_offset,
-              to.memory,
-              to.byte_offset,
-              destination.nbytes());
-    runtime::invalidate_packed(destination.const_data_ptr());
+    runtime::Queue& queue = queue_of(destination);
+    queue.copy(from.memory,
+               from.byte_offset,
+               to.memory,
+               to.byte_offset,
+               destination.nbytes());
+    queue.wrote(destination.const_data_ptr());
     return;
   }
   if (source.is_neg() || source.is_conj()) {
@@ -191,7 +191,7 @@ void copy_to_device(const Tensor& destination,
                       to.byte_offset,
                       source.const_data_ptr(),
                       destination.nbytes());
-    runtime::invalidate_packed(destination.const_data_ptr());
+    queue.wrote(destination.const_data_ptr());
     return;
   }
   const bool is_asynchronous = non_blocking && source.is_pinned();
@@ -200,7 +200,7 @@ void copy_to_device(const Tensor& destination,
               source.const_data_ptr(),
               destination.nbytes(),
               !is_asynchronous);
-  runtime::invalidate_packed(destination.const_data_ptr());
+  queue.wrote(destination.const_data_ptr());
   if (is_asynchronous) {
     guard_host_memory(source, destination);
   }

@@ -380,7 +380,7 @@ void launch_multi_tensor(runtime::Queue& queue,
     }
     queue.launch(kernel, range(chunks * group, group));
     for (const void* address : batch.written) {
-      runtime::invalidate_packed(address);
+      queue.wrote(address);
     }
     batch = Batch{.scalars = shared};
   };

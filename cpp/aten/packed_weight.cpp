@@ -1,6 +1,7 @@
 #include "packed_weight.h"
 
 #include "../device/stream.h"
+#include "../runtime/command_graph.h"
 
 namespace torch_opencl::aten {
 
@@ -9,7 +10,8 @@ at::Tensor packed_weight(const at::Tensor& weight,
                          std::initializer_list<int64_t> variant,
                          const std::function<at::Tensor()>& pack) {
   // What is pending may write to the weight.
-  queue_of(weight).flush_pending();
+  runtime::Queue& queue = queue_of(weight);
+  queue.flush_pending();
   // It is used on the stream that packs it, so nobody has to wait for it.
   runtime::PackedKey key{device::current_stream_id(weight.device().index()),
                          reinterpret_cast<intptr_t>(&packer),
@@ -19,6 +21,13 @@ at::Tensor packed_weight(const at::Tensor& weight,
   key.insert(key.end(), weight.sizes().begin(), weight.sizes().end());
   key.insert(key.end(), weight.strides().begin(), weight.strides().end());
   const void* begin = weight.storage().data();
+  if (runtime::CommandGraph* graph = queue.capturing()) {
+    graph->begin_packing(begin, weight.storage().nbytes(), key);
+    at::Tensor packed = pack();
+    queue.flush_pending();
+    graph->end_packing(std::make_shared<at::Tensor>(packed));
+    return packed;
+  }
   const runtime::PackedUse use =
       runtime::find_packed(begin, weight.storage().nbytes(), key);
   if (use.packed != nullptr) {

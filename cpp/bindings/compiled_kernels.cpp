@@ -175,7 +175,7 @@ class CompiledKernel {
                    {1, {groups * local_size_, 1, 1}, {local_size_, 1, 1}});
     }
     for (const runtime::BufferView& view : views) {
-      runtime::invalidate_argument(view);
+      runtime::tell_written(queue, view);
     }
   }
 

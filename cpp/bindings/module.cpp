@@ -307,6 +307,9 @@ void bind_devices(py::module_& m) {
   m.def("_program_cache_stats", wrap_pybind_function(&program_cache_stats));
   m.def("_launch_count", wrap_pybind_function(&launch_count));
   m.def("_pending_op", wrap_pybind_function(&pending_op));
+  m.def("_is_current_stream_capturing", wrap_pybind_function([] {
+          return device::current_queue(-1).capturing() != nullptr;
+        }));
   m.def("_wait_stats", &wait_stats);
   runtime::set_interrupt_check(&check_interrupts);
   m.def("_cpu_on_purpose", &aten::cpu_on_purpose);

@@ -6,7 +6,6 @@
 #include "../device/stream.h"
 #include "../runtime/host_wait.h"
 #include "../runtime/kernel_arguments.h"
-#include "../runtime/packed_weight_cache.h"
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/Exceptions.h>
@@ -165,7 +164,7 @@ void launch(const RawKernel& raw,
   runtime::NDRange range{3, global, local};
   queue.launch(*raw.kernel, range);
   for (const void* address : written) {
-    runtime::invalidate_packed(address);
+    queue.wrote(address);
   }
   // It may run for as long as its arguments say.
   runtime::enqueued_work(queue).add(raw.kernel->name,

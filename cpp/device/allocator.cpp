@@ -6,7 +6,6 @@
 #include "../runtime/caching_allocator.h"
 #include "../runtime/device_buffer.h"
 #include "../runtime/error.h"
-#include "../runtime/packed_weight_cache.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -133,18 +132,18 @@ struct Allocator final : c10::DeviceAllocator {
                 "opencl: copy_data between addresses that are not both on an "
                 "opencl device");
     if (to.device_index == from.device_index) {
-      current_queue(to.device_index)
-          .copy(
-              from.memory, from.byte_offset, to.memory, to.byte_offset, bytes);
-      runtime::invalidate_packed(destination);
+      auto& queue = current_queue(to.device_index);
+      queue.copy(
+          from.memory, from.byte_offset, to.memory, to.byte_offset, bytes);
+      queue.wrote(destination);
       return;
     }
     std::vector<char> host(bytes);
     current_queue(from.device_index)
         .read(from.memory, from.byte_offset, host.data(), bytes, true);
-    current_queue(to.device_index)
-        .write(to.memory, to.byte_offset, host.data(), bytes, true);
-    runtime::invalidate_packed(destination);
+    auto& queue = current_queue(to.device_index);
+    queue.write(to.memory, to.byte_offset, host.data(), bytes, true);
+    queue.wrote(destination);
   }
 
   bool initialized() override { return runtime::device_count() > 0; }

@@ -106,6 +106,10 @@ PhiloxState reserve_philox(const std::optional<at::Generator>& generator,
               "' generator device but found '",
               chosen->device(),
               "'");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      current_queue(device.index()).capturing() == nullptr,
+      "opencl: a graph captures no random numbers: each replay would have the "
+      "same ones");
   const std::lock_guard lock(chosen->mutex_);
   return chosen->reserve(increment);
 }

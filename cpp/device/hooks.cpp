@@ -1,6 +1,8 @@
 // What generic ATen code asks of an accelerator, and the device's name.
 #include "hooks.h"
 
+#include "graph.h"
+
 #include "allocator.h"
 #include "fork.h"
 #include "generator.h"
@@ -107,6 +109,7 @@ struct Registration {
     }
     c10::register_privateuse1_backend("opencl");
     at::RegisterPrivateUse1HooksInterface(new Hooks);
+    register_graphs();
     registered = true;
   }
 } registration;

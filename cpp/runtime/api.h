@@ -55,9 +55,13 @@ namespace torch_opencl::runtime {
   _(clSetMemObjectDestructorCallback)     \
   _(clWaitForEvents)
 
+// Null where the loader is older; their callers ask the device's version, too.
+#define TORCH_OPENCL_FOR_EACH_NEWER_FUNCTION(_) _(clCloneKernel)
+
 struct Api {
 #define TORCH_OPENCL_MEMBER(name) decltype(&::name) name = nullptr;
   TORCH_OPENCL_FOR_EACH_FUNCTION(TORCH_OPENCL_MEMBER)
+  TORCH_OPENCL_FOR_EACH_NEWER_FUNCTION(TORCH_OPENCL_MEMBER)
 #undef TORCH_OPENCL_MEMBER
 };
 

@@ -60,13 +60,13 @@ void BlockPool::remove_free(Block* block) {
   }
 }
 
-Block* BlockPool::take_free(uint64_t bytes, bool is_small, int64_t stream_id) {
+Block* BlockPool::take_free(uint64_t bytes, bool is_small, const Owner& owner) {
   Block wanted;
-  wanted.stream_id = stream_id;
+  wanted.owner = owner;
   wanted.bytes = bytes;
   const FreeBlocks& blocks = is_small ? small_blocks_ : large_blocks_;
   const auto found = blocks.lower_bound(&wanted);
-  if (found == blocks.end() || (*found)->stream_id != stream_id) {
+  if (found == blocks.end() || (*found)->owner != owner) {
     return nullptr;
   }
   Block* block = *found;
@@ -115,7 +115,7 @@ void BlockPool::split(Block* block, uint64_t bytes) {
   remaining->segment = block->segment;
   remaining->address = block->address + bytes;
   remaining->bytes = remaining_bytes;
-  remaining->stream_id = block->stream_id;
+  remaining->owner = block->owner;
   remaining->is_small = block->is_small;
   remaining->previous = block;
   remaining->next = block->next;
@@ -129,7 +129,7 @@ void BlockPool::split(Block* block, uint64_t bytes) {
 
 Block* BlockPool::create_segment(uint64_t bytes,
                                  bool is_small,
-                                 int64_t stream_id) {
+                                 const Owner& owner) {
   const uint64_t reserved = statistics.all.reserved_bytes.current;
   if (bytes > device_.info().max_allocation || reserved + bytes > limit() ||
       !has_memory_for(device_, bytes)) {
@@ -152,11 +152,11 @@ Block* BlockPool::create_segment(uint64_t bytes,
   };
   try {
     // Drivers that allocate at the first use would fail later, in some kernel.
-    queue(device_.index(), stream_id).touch(memory);
+    queue(device_.index(), owner.stream_id).touch(memory);
     block->segment = map_segment(device_.index(), memory, bytes);
     block->address = block->segment->address;
     block->bytes = bytes;
-    block->stream_id = stream_id;
+    block->owner = owner;
     block->is_small = is_small;
     segments_[block->address] = block.get();
   } catch (const OpenCLError& error) {
@@ -179,16 +179,16 @@ Block* BlockPool::create_segment(uint64_t bytes,
   return block.release();
 }
 
-Block* BlockPool::grow(uint64_t bytes, bool is_small, int64_t stream_id) {
+Block* BlockPool::grow(uint64_t bytes, bool is_small, const Owner& owner) {
   uint64_t segment_bytes = round_up(bytes, kSegmentRounding);
   if (is_small) {
     segment_bytes = kSmallSegment;
   } else if (bytes < kLargeRequest) {
     segment_bytes = kLargeSegment;
   }
-  Block* block = create_segment(segment_bytes, is_small, stream_id);
+  Block* block = create_segment(segment_bytes, is_small, owner);
   if (block == nullptr && segment_bytes != bytes) {
-    block = create_segment(bytes, is_small, stream_id);  // without headroom
+    block = create_segment(bytes, is_small, owner);  // without headroom
   }
   return block;
 }
@@ -214,10 +214,17 @@ void BlockPool::release_free_segments() {
   for (FreeBlocks* blocks : {&small_blocks_, &large_blocks_}) {
     for (auto next = blocks->begin(); next != blocks->end();) {
       Block* block = *next++;
-      if (!block->is_split()) {
+      if (!block->is_split() && !kept_pools_.contains(block->owner.pool_id)) {
         release_segment(block);
       }
     }
+  }
+}
+
+void BlockPool::release_pool(int64_t pool_id) {
+  const auto kept = kept_pools_.find(pool_id);
+  if (kept != kept_pools_.end() && --kept->second == 0) {
+    kept_pools_.erase(kept);
   }
 }
 
@@ -245,7 +252,7 @@ void BlockPool::process_events() {
 }
 
 Block* BlockPool::allocate(uint64_t bytes,
-                           int64_t stream_id,
+                           const Owner& owner,
                            bool releases_cached) {
   if (bytes > device_.info().max_allocation) {
     throw_out_of_memory(bytes);
@@ -254,12 +261,12 @@ Block* BlockPool::allocate(uint64_t bytes,
   const uint64_t block_bytes = round_up(bytes, kBlockRounding);
   const bool is_small = block_bytes <= kSmallRequest;
 
-  Block* block = take_free(block_bytes, is_small, stream_id);
+  Block* block = take_free(block_bytes, is_small, owner);
   if (block == nullptr && releases_cached) {
     release_free_segments();
   }
   if (block == nullptr) {
-    block = grow(block_bytes, is_small, stream_id);
+    block = grow(block_bytes, is_small, owner);
   }
   if (block == nullptr) {
     return nullptr;
@@ -305,7 +312,7 @@ std::vector<SegmentSnapshot> BlockPool::snapshot() const {
   std::vector<SegmentSnapshot> result;
   for (const auto& [address, first] : segments_) {
     SegmentSnapshot segment{
-        address, 0, 0, first->stream_id, first->is_small, {}};
+        address, 0, 0, first->owner.stream_id, first->is_small, {}};
     for (const Block* block = first; block != nullptr; block = block->next) {
       const bool allocated = block->state == BlockState::kAllocated;
       segment.bytes += block->bytes;

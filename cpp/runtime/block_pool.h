@@ -5,6 +5,7 @@
 #include "address_space.h"
 #include "caching_allocator.h"
 
+#include <compare>
 #include <deque>
 #include <map>
 #include <set>
@@ -25,6 +26,14 @@ constexpr uint64_t kLargeRequest = uint64_t{10} << 20;
 constexpr uint64_t kLargeSegment = uint64_t{20} << 20;
 constexpr uint64_t kSegmentRounding = uint64_t{2} << 20;
 
+// Whose blocks they are: memory goes from a stream to no other, and from a
+// graph's pool to nobody while the pool is kept.
+struct Owner {
+  int64_t pool_id = 0;  // 0: of no graph
+  int64_t stream_id = 0;
+  auto operator<=>(const Owner&) const = default;
+};
+
 enum class BlockState : uint8_t { kFree, kAllocated, kPending };
 
 // Blocks of a segment form a list in address order. Merging keeps the left
@@ -34,7 +43,7 @@ struct Block {
   uint64_t address = 0;
   uint64_t bytes = 0;
   uint64_t requested_bytes = 0;
-  int64_t stream_id = 0;
+  Owner owner;
   bool is_small = false;
   BlockState state = BlockState::kFree;
   Block* previous = nullptr;
@@ -47,8 +56,8 @@ struct Block {
 
 struct BySize {
   bool operator()(const Block* a, const Block* b) const {
-    return std::tie(a->stream_id, a->bytes, a->address) <
-           std::tie(b->stream_id, b->bytes, b->address);
+    return std::tie(a->owner, a->bytes, a->address) <
+           std::tie(b->owner, b->bytes, b->address);
   }
 };
 using FreeBlocks = std::set<Block*, BySize>;
@@ -60,7 +69,7 @@ class BlockPool {
   // Null when memory is short. `releases_cached` gives segments back to the
   // driver where no cached block fits: queued commands may hold their buffers,
   // so that helps once the device has come to rest.
-  Block* allocate(uint64_t bytes, int64_t stream_id, bool releases_cached);
+  Block* allocate(uint64_t bytes, const Owner& owner, bool releases_cached);
   [[noreturn]] void throw_out_of_memory(uint64_t requested);
   void free(Block* block);
   // Throws when `address` is not the start of an allocated block.
@@ -69,6 +78,9 @@ class BlockPool {
   void process_events();
   bool has_events() const { return !events_.empty(); }
   void release_free_segments();
+  // While kept, a graph's pool gives no segment back.
+  void keep_pool(int64_t pool_id) { ++kept_pools_[pool_id]; }
+  void release_pool(int64_t pool_id);
 
   std::vector<SegmentSnapshot> snapshot() const;
   uint64_t limit() const;
@@ -86,15 +98,15 @@ class BlockPool {
   void insert_free(Block* block);
   void remove_free(Block* block);
   // Out of the free set; null where no cached block fits.
-  Block* take_free(uint64_t bytes, bool is_small, int64_t stream_id);
+  Block* take_free(uint64_t bytes, bool is_small, const Owner& owner);
   // Both are out of the free set; `block` takes over what follows it.
   void merge_next(Block* block);
   void make_free(Block* block);
   void split(Block* block, uint64_t bytes);
   // A block of one new segment, not in the free set; null when memory is
   // short.
-  Block* create_segment(uint64_t bytes, bool is_small, int64_t stream_id);
-  Block* grow(uint64_t bytes, bool is_small, int64_t stream_id);
+  Block* create_segment(uint64_t bytes, bool is_small, const Owner& owner);
+  Block* grow(uint64_t bytes, bool is_small, const Owner& owner);
   void release_segment(Block* block);
 
   Device& device_;
@@ -104,6 +116,7 @@ class BlockPool {
   std::map<uint64_t, Block*> segments_;  // address -> first block
   // By stream, in the order of the frees.
   std::map<int64_t, std::deque<std::pair<Event, Block*>>> events_;
+  std::map<int64_t, int> kept_pools_;  // how often
 };
 
 }  // namespace torch_opencl::runtime

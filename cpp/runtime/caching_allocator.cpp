@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <map>
 #include <mutex>
 
 namespace torch_opencl::runtime {
@@ -20,7 +21,7 @@ struct CachingAllocator::Impl {
     const size_t all_bytes = bytes + 2 * guard_band_bytes();
     {
       const std::lock_guard lock(mutex);
-      if (Block* block = pool.allocate(all_bytes, stream_id, false)) {
+      if (Block* block = pool.allocate(all_bytes, owner(stream_id), false)) {
         return block;
       }
       ++pool.statistics.alloc_retries;
@@ -28,7 +29,11 @@ struct CachingAllocator::Impl {
     // Without the lock, which other threads' frees need.
     synchronize_enqueued(device.index());
     const std::lock_guard lock(mutex);
-    return pool.allocate(all_bytes, stream_id, true);
+    return pool.allocate(all_bytes, owner(stream_id), true);
+  }
+  Owner owner(int64_t stream_id) const {
+    const auto found = pools_of_streams.find(stream_id);
+    return {found == pools_of_streams.end() ? 0 : found->second, stream_id};
   }
   Block* block_at(const void* address) const {
     return pool.allocated_block(guarded_block(address));
@@ -37,6 +42,8 @@ struct CachingAllocator::Impl {
   Device& device;
   std::mutex mutex;
   BlockPool pool;
+  int64_t last_pool = 0;
+  std::map<int64_t, int64_t> pools_of_streams;  // of those that capture
 };
 
 void AllocatorStatistics::Counter::increase(int64_t amount) {
@@ -89,7 +96,7 @@ void CachingAllocator::record_stream(void* address, int64_t stream_id) {
   const std::lock_guard lock(impl_->mutex);
   Block* block = impl_->block_at(address);
   auto& streams = block->other_streams;
-  if (stream_id != block->stream_id &&
+  if (stream_id != block->owner.stream_id &&
       std::find(streams.begin(), streams.end(), stream_id) == streams.end()) {
     streams.push_back(stream_id);
     add_guarded_stream(address, stream_id);
@@ -106,6 +113,31 @@ void CachingAllocator::empty_cache() {
   }
   impl_->pool.process_events();
   impl_->pool.release_free_segments();
+}
+
+int64_t CachingAllocator::new_pool() {
+  const std::lock_guard lock(impl_->mutex);
+  return ++impl_->last_pool;
+}
+
+void CachingAllocator::keep_pool(int64_t pool_id) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->pool.keep_pool(pool_id);
+}
+
+void CachingAllocator::release_pool(int64_t pool_id) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->pool.release_pool(pool_id);
+}
+
+void CachingAllocator::begin_pool(int64_t pool_id, int64_t stream_id) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->pools_of_streams[stream_id] = pool_id;
+}
+
+void CachingAllocator::end_pool(int64_t stream_id) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->pools_of_streams.erase(stream_id);
 }
 
 AllocatorStatistics CachingAllocator::statistics() const {

@@ -59,6 +59,15 @@ class CachingAllocator {
   // Drops packed weights, too.
   void empty_cache();
 
+  // A pool of memory for graphs, kept until it is released as often as it was
+  // kept. What is allocated on `stream_id` between begin_pool and end_pool
+  // comes from it, and once free is used only for that again.
+  int64_t new_pool();
+  void keep_pool(int64_t pool_id);
+  void release_pool(int64_t pool_id);
+  void begin_pool(int64_t pool_id, int64_t stream_id);
+  void end_pool(int64_t stream_id);
+
   AllocatorStatistics statistics() const;
   void reset_peak_statistics();
   void reset_accumulated_statistics();

@@ -1,5 +1,7 @@
 #include "error_record.h"
 
+#include "command_graph.h"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -207,11 +209,18 @@ Report ErrorRecord::take(Queue& queue, const Look& look) {
   return report;
 }
 
+void note_reports(Queue& queue) {
+  record_of(queue).open();
+}
+
 ReportArgument::ReportArgument(Queue& queue, const char* op)
     : record_(record_of(queue)),
       memory_(record_.memory()),
       op_(number_of(outermost_op == nullptr ? op : outermost_op)) {
   record_.open();  // for a launch that waits
+  if (CommandGraph* graph = queue.capturing()) [[unlikely]] {
+    graph->add_report();
+  }
 }
 
 ReportArgument::~ReportArgument() {

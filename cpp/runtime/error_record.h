@@ -45,6 +45,9 @@ class ReportAs {
   const char* outer_;
 };
 
+// Commands that may report were enqueued again.
+void note_reports(Queue& queue);
+
 // What a queue's record holds when a later command of it has completed; null
 // where no kernel can have reported.
 struct ReportCopy;

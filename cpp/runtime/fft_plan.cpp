@@ -2,7 +2,6 @@
 
 #ifdef TORCH_OPENCL_VKFFT
 #include "error.h"
-#include "packed_weight_cache.h"
 #include "vkfft.h"
 
 #include <algorithm>
@@ -94,6 +93,7 @@ class VkPlan final : public FftPlan {
                size_t in_bytes,
                const BufferView& out,
                size_t out_bytes) override {
+    queue.check_not_capturing();  // VkFFT enqueues its kernels by itself
     queue.flush_pending();
     const std::lock_guard lock(mutex_);
     const Hooked hooked(device_, &queue);
@@ -121,8 +121,8 @@ class VkPlan final : public FftPlan {
       throw Error("VkFFT could not enqueue a transform: error " +
                   std::to_string(result));
     }
-    invalidate_packed(in.written);
-    invalidate_packed(out.written);
+    queue.wrote(in.written);
+    queue.wrote(out.written);
   }
 
  private:
@@ -148,8 +148,8 @@ class VkPlan final : public FftPlan {
     c.makeForwardPlanOnly = is_forward();
     c.makeInversePlanOnly = !is_forward();
     c.performR2C = problem_.kind != FftKind::kComplex;
-    // A pair of real rows made one complex transform: what is small or finite in
-    // one is lost beside what is large or NaN in the other.
+    // A pair of real rows made one complex transform: what is small or finite
+    // in one is lost beside what is large or NaN in the other.
     c.disableMergeSequencesR2C = 1;
     if (problem_.kind == FftKind::kFromReal) {
       c.isInputFormatted = 1;

@@ -3,7 +3,6 @@
 
 #include "argument_access.h"
 #include "error.h"
-#include "packed_weight_cache.h"
 #include "queue.h"
 
 #include <type_traits>
@@ -36,11 +35,11 @@ void bind_argument(cl_kernel kernel, cl_uint& index, const T& value) {
 }
 
 // After the launch that has the argument.
-inline void invalidate_argument(const BufferView& view) {
-  invalidate_packed(view.written);
+inline void tell_written(Queue& queue, const BufferView& view) {
+  queue.wrote(view.written);
 }
 template <class T>
-void invalidate_argument(const T&) {}
+void tell_written(Queue&, const T&) {}
 
 template <class... Arguments>
 void launch(Queue& queue,
@@ -53,7 +52,7 @@ void launch(Queue& queue,
     bind_argument(kernel.handle, index, arguments)),
    ...);
   queue.launch(kernel, range);
-  (invalidate_argument(arguments), ...);
+  (tell_written(queue, arguments), ...);
 }
 
 }  // namespace torch_opencl::runtime

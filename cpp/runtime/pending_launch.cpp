@@ -64,9 +64,9 @@ void KernelArguments::bind(const Kernel& kernel) const {
   }
 }
 
-void KernelArguments::invalidate_written() const {
+void KernelArguments::tell_written(Queue& queue) const {
   for (uint32_t i = 0; i < written_count_; ++i) {
-    invalidate_packed(written_[i]);
+    queue.wrote(written_[i]);
   }
 }
 
@@ -74,10 +74,11 @@ void KernelLaunch::enqueue(Queue& queue) const {
   const std::lock_guard lock(kernel_->mutex);
   arguments_.bind(*kernel_);
   queue.launch(*kernel_, range_);
-  arguments_.invalidate_written();
+  arguments_.tell_written(queue);
 }
 
 cl_command_queue Queue::share() {
+  check_not_capturing();
   is_shared_ = true;
   flush_pending();
   return handle_;

@@ -75,7 +75,7 @@ class KernelArguments {
   // With the kernel's mutex held.
   void bind(const Kernel& kernel) const;
   // After the launch.
-  void invalidate_written() const;
+  void tell_written(Queue& queue) const;
 
  private:
   // OpenCL 1.2 guarantees 1024 bytes of parameters.

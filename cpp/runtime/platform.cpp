@@ -50,8 +50,10 @@ bool resolve_api(void* loader) {
   table.name = reinterpret_cast<decltype(table.name)>(dlsym(loader, #name)); \
   complete = complete && table.name != nullptr;
   TORCH_OPENCL_FOR_EACH_FUNCTION(TORCH_OPENCL_RESOLVE)
+  const bool is_usable = complete;
+  TORCH_OPENCL_FOR_EACH_NEWER_FUNCTION(TORCH_OPENCL_RESOLVE)
 #undef TORCH_OPENCL_RESOLVE
-  return complete;
+  return is_usable;
 }
 
 bool load_api(const std::vector<std::string>& prefixes, Log& log) {

@@ -1,5 +1,6 @@
 #include "queue.h"
 
+#include "command_graph.h"
 #include "config.h"
 #include "error.h"
 #include "error_record.h"
@@ -172,6 +173,10 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
       return;
     }
   }
+  if (CommandGraph* graph = capturing()) [[unlikely]] {
+    graph->add_launch(kernel, range);
+    return;
+  }
   constexpr int64_t kMarkerStep = 2048;  // two of them may be running
   const int64_t number = launch_count_.fetch_add(1);
   recent_[number % recent_.size()] = kernel.name;
@@ -224,6 +229,11 @@ void Queue::copy(cl_mem source,
     return;
   }
   flush_pending();
+  if (CommandGraph* graph = capturing()) [[unlikely]] {
+    graph->add_copy(
+        source, source_offset, destination, destination_offset, bytes);
+    return;
+  }
   enqueue("clEnqueueCopyBuffer", {.bytes = bytes}, [&](cl_event* event) {
     const EnqueueTimer timer;
     return api().clEnqueueCopyBuffer(handle_,
@@ -247,6 +257,10 @@ void Queue::fill(cl_mem memory,
     return;
   }
   flush_pending();
+  if (CommandGraph* graph = capturing()) [[unlikely]] {
+    graph->add_fill(memory, pattern, pattern_bytes, offset, bytes);
+    return;
+  }
   enqueue("clEnqueueFillBuffer", {.bytes = bytes}, [&](cl_event* event) {
     const EnqueueTimer timer;
     return api().clEnqueueFillBuffer(handle_,
@@ -266,6 +280,7 @@ void Queue::read(
   if (memory == nullptr || bytes == 0) {
     return;
   }
+  check_not_capturing();
   waits.transfers += blocking ? 1 : 0;
   flush_pending();
   const Look look = blocking ? look_at_reports(*this, true) : nullptr;
@@ -297,6 +312,7 @@ void Queue::write(cl_mem memory,
   if (memory == nullptr || bytes == 0) {
     return;
   }
+  check_not_capturing();
   waits.transfers += blocking ? 1 : 0;
   flush_pending();
   begin_wait(*this, blocking);
@@ -342,6 +358,7 @@ void Queue::write_taken(cl_mem memory,
 }
 
 void* Queue::map(cl_mem memory, size_t bytes, cl_int& code) {
+  check_not_capturing();
   ++waits.transfers;
   flush_pending();
   return api().clEnqueueMapBuffer(handle_,
@@ -357,6 +374,7 @@ void* Queue::map(cl_mem memory, size_t bytes, cl_int& code) {
 }
 
 Event Queue::record() {
+  check_not_capturing();
   flush_pending();
   return record_enqueued();
 }
@@ -378,6 +396,7 @@ void Queue::wait(const Event& event) {
   if (!event) {
     return;
   }
+  check_not_capturing();
   flush_pending();
   const cl_event handle = event.handle();
   enqueued_work(*this).add("clEnqueueBarrierWithWaitList",
@@ -391,6 +410,7 @@ void Queue::wait(const Event& event) {
 }
 
 bool Queue::query() {
+  check_not_capturing();
   flush_pending();
   const int64_t count = enqueue_count_.load();
   if (finished_count_.load() == count) {
@@ -420,6 +440,7 @@ void Queue::flush() {
 }
 
 void Queue::synchronize() {
+  check_not_capturing();
   flush_pending();
   const Look look = look_at_reports(*this, true);
   begin_wait(*this);

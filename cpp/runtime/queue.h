@@ -61,6 +61,7 @@ class Event {
   cl_event handle_ = nullptr;
 };
 
+class CommandGraph;   // command_graph.h
 class PendingLaunch;  // pending_launch.h
 
 class Queue {
@@ -95,6 +96,18 @@ class Queue {
   // Frees what the launch kept alive, so not to be called with a lock on the
   // allocator. True where there was any.
   bool flush_pending();
+
+  // Until the end of the capture, kernels, copies and fills go into `graph`
+  // instead of running, and what would wait for the queue throws.
+  void begin_capture(CommandGraph& graph);
+  void end_capture();
+  CommandGraph* capturing() const {
+    return capturing_.load(std::memory_order_acquire);
+  }
+  // Throws where a graph captures.
+  void check_not_capturing() const;
+  // A command that writes at `address` was enqueued or captured; null is none.
+  void wrote(const void* address);
 
   // The first use of new memory, ahead of the pending launch.
   void touch(cl_mem memory);
@@ -185,6 +198,7 @@ class Queue {
   std::exception_ptr error_;
   std::atomic<bool> has_error_{false};
   std::atomic<bool> is_shared_{false};
+  std::atomic<CommandGraph*> capturing_{nullptr};
   // Ring of the kernels launched last, for the error text.
   std::array<std::atomic<const char*>, 8> recent_{};
 };

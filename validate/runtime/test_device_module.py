@@ -13,7 +13,7 @@ _READ_ELSEWHERE_ONLY = {
     "WrapperFxCodegen": "asking for Scheduling registers it",
 }
 
-_GRAPHS = "OpenCL records no graphs: command buffers are an extension"
+_GRAPHS = "torch.accelerator.Graph captures for every device"
 _LEGACY = "legacy class: torch makes those of its own devices in C++"
 _CUDA = "the CUDA runtime's own"
 _OTHER_ALLOCATORS = "memory comes from the package's allocator only"

@@ -16,7 +16,7 @@ from ..opencl import _utils
 from ..opencl.devices import DeviceProperties
 from ._counts import counted, counts, unsupported, unsupported_class
 
-_NO_GRAPHS = "OpenCL commands are not captured into graphs; run the code eagerly"
+_NO_GRAPHS = "torch.accelerator.Graph captures what an opencl stream runs"
 _NO_POOLS = "opencl has one allocator; torch.cuda.empty_cache() empties it"
 _NO_SENSORS = "OpenCL does not tell it; the driver's own tools do"
 _NO_CUDA_SOURCE = (

@@ -18,6 +18,7 @@ def register() -> type:
         the pass; it does not, for ``torch.opencl`` has no ``CppWrapperCodegen``.
     """
     from torch._dynamo.device_interface import register_interface_for_device
+    from torch._inductor import config
     from torch._inductor.codegen.common import (
         register_backend_for_device,
         register_device_op_overrides,
@@ -46,4 +47,8 @@ def register() -> type:
         WrapperFxCodegen,
         CacheKey(),
     )
+    if getattr(config, "cudagraph_policy", False) is None:
+        from .replay import ReplayPolicy
+
+        config.cudagraph_policy = ReplayPolicy()
     return Scheduling

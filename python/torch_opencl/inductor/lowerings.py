@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch._inductor import inductor_prims, ir, lowering
 from torch._inductor.lowering import clone, lowerings, make_pointwise, view
-from torch._inductor.virtualized import ops
+from torch._inductor.virtualized import V, ops
 
 aten = torch.ops.aten
 
@@ -110,8 +110,26 @@ def _comparison(lowered: Callable) -> Callable:
     return compare
 
 
+def _attention(lowered: Callable) -> Callable:
+    """The seed and offset of its dropout are the host's, but no work for the CPU."""
+
+    def attention(query, *args, **kwargs):
+        cpu, graph = torch.device("cpu"), V.graph
+        had_cpu = cpu.type in graph.device_types
+        outputs = lowered(query, *args, **kwargs)
+        if _is_ours(query) and not had_cpu:
+            graph.device_types.discard(cpu.type)
+            graph.device_node_mapping.pop(cpu, None)
+        return outputs
+
+    return attention
+
+
 def install() -> None:
     """Puts ours before torch's."""
+    op = aten._scaled_dot_product_fused_attention_overrideable.default
+    if op in lowerings:
+        lowerings[op] = _attention(lowerings[op])
     for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
         for op in (packet.Tensor, packet.Scalar):
             lowerings[op] = _comparison(lowerings[op])

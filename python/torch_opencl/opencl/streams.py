@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ._lazy import _lazy_init
+from .. import _C
+from ._lazy import _lazy_init, is_initialized
 from .devices import Device, _device_index
 from .devices import device as _device_context
 
@@ -132,5 +133,5 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 
 def is_current_stream_capturing() -> bool:
-    """False: OpenCL streams are not captured into graphs."""
-    return False
+    """Whether a ``torch.accelerator.Graph`` takes down what the current stream does."""
+    return is_initialized() and _C._is_current_stream_capturing()

@@ -1,0 +1,198 @@
+#include "command_graph.h"
+
+#include "error.h"
+#include "error_record.h"
+
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace torch_opencl::runtime {
+
+namespace {
+
+// "OpenCL 3.0 ..." -> 30
+int version_of(const DeviceInfo& info) {
+  int major = 0, minor = 0;
+  std::sscanf(info.version.c_str(), "OpenCL %d.%d", &major, &minor);
+  return 10 * major + minor;
+}
+
+}  // namespace
+
+CommandGraph::CommandGraph(Queue& queue, int64_t pool_id)
+    : queue_(queue),
+      blocks_(allocator(queue.device().index())),
+      pool_id_(pool_id),
+      packing_pool_id_(blocks_.new_pool()) {
+  const DeviceInfo& info = queue.device().info();
+  if (api().clCloneKernel == nullptr || version_of(info) < 21) {
+    throw Error("opencl: graphs need a driver of OpenCL 2.1 or later, and " +
+                info.name + " has " + info.version);
+  }
+  queue.begin_capture(*this);
+  blocks_.keep_pool(pool_id_);
+  blocks_.keep_pool(packing_pool_id_);
+  blocks_.begin_pool(pool_id_, queue.stream_id());
+}
+
+void CommandGraph::end() {
+  queue_.end_capture();
+  blocks_.end_pool(queue_.stream_id());
+}
+
+CommandGraph::~CommandGraph() {
+  blocks_.release_pool(pool_id_);
+  blocks_.release_pool(packing_pool_id_);
+  for (const Command& command : commands_) {
+    if (const auto* launch = std::get_if<Launch>(&command)) {
+      log_opencl_error(api().clReleaseKernel(launch->kernel->handle),
+                       "clReleaseKernel");
+    }
+  }
+}
+
+void CommandGraph::add(Command command) {
+  const std::lock_guard lock(mutex_);
+  commands_.push_back(std::move(command));
+}
+
+void CommandGraph::add_launch(const Kernel& kernel, const NDRange& range) {
+  cl_int code = CL_SUCCESS;
+  auto clone = std::make_unique<Kernel>();
+  clone->handle = api().clCloneKernel(kernel.handle, &code);
+  if (code != CL_SUCCESS) {
+    throw_opencl_error(code, "clCloneKernel", __FILE__, __LINE__);
+  }
+  clone->name = kernel.name;
+  add(Launch{std::move(clone), range});
+}
+
+void CommandGraph::add_copy(cl_mem source,
+                            size_t source_offset,
+                            cl_mem destination,
+                            size_t destination_offset,
+                            size_t bytes) {
+  add(Copy{source, destination, source_offset, destination_offset, bytes});
+}
+
+void CommandGraph::add_fill(cl_mem memory,
+                            const void* pattern,
+                            size_t pattern_bytes,
+                            size_t offset,
+                            size_t bytes) {
+  Fill fill{memory, {}, pattern_bytes, offset, bytes};
+  std::memcpy(fill.pattern.data(), pattern, pattern_bytes);
+  add(fill);
+}
+
+void CommandGraph::add_written(const void* address) {
+  add(Written{address});
+}
+
+void CommandGraph::add_report() {
+  const std::lock_guard lock(mutex_);
+  may_report_ = true;
+}
+
+void CommandGraph::begin_packing(const void* begin,
+                                 uint64_t bytes,
+                                 const PackedKey& key) {
+  const std::lock_guard lock(mutex_);
+  commands_.push_back(Packing{begin, bytes, key});
+  packing_ = commands_.size();
+  blocks_.begin_pool(packing_pool_id_, queue_.stream_id());
+}
+
+void CommandGraph::end_packing(std::shared_ptr<void> packed) {
+  const std::lock_guard lock(mutex_);
+  auto& packing = std::get<Packing>(commands_[packing_ - 1]);
+  packing.commands = commands_.size() - packing_;
+  packing.packed = std::move(packed);
+  blocks_.begin_pool(pool_id_, queue_.stream_id());
+}
+
+void CommandGraph::replay(Queue& queue) {
+  queue.flush_pending();
+  // What is made on the way to one packed weight shares memory with later ones.
+  bool packs = false;
+  for (size_t i = 0; i < commands_.size(); ++i) {
+    Command& command = commands_[i];
+    if (const auto* launch = std::get_if<Launch>(&command)) {
+      queue.launch(*launch->kernel, launch->range);
+    } else if (const auto* written = std::get_if<Written>(&command)) {
+      queue.wrote(written->address);
+    } else if (const auto* copy = std::get_if<Copy>(&command)) {
+      queue.copy(copy->source,
+                 copy->source_offset,
+                 copy->destination,
+                 copy->destination_offset,
+                 copy->bytes);
+    } else if (const auto* fill = std::get_if<Fill>(&command)) {
+      queue.fill(fill->memory,
+                 fill->pattern.data(),
+                 fill->pattern_bytes,
+                 fill->offset,
+                 fill->bytes);
+    } else {
+      auto& packing = std::get<Packing>(command);
+      // 0 of memory that may be written unseen.
+      const uint64_t generation =
+          find_packed(packing.begin, packing.bytes, packing.key).generation;
+      packs |= generation == 0 || generation != packing.generation;
+      packing.generation = generation;
+      if (!packs) {
+        i += packing.commands;
+      }
+    }
+  }
+  if (may_report_) {
+    note_reports(queue);
+  }
+}
+
+void CommandGraph::print(std::ostream& to) const {
+  for (const Command& command : commands_) {
+    if (const auto* launch = std::get_if<Launch>(&command)) {
+      const auto& global = launch->range.global;
+      to << "launch " << launch->kernel->name << " (" << global[0] << ", "
+         << global[1] << ", " << global[2] << ")\n";
+    } else if (const auto* copy = std::get_if<Copy>(&command)) {
+      to << "copy " << copy->bytes << " bytes\n";
+    } else if (const auto* fill = std::get_if<Fill>(&command)) {
+      to << "fill " << fill->bytes << " bytes\n";
+    } else if (const auto* packing = std::get_if<Packing>(&command)) {
+      to << "if the weight was written: the next " << packing->commands << "\n";
+    }
+  }
+}
+
+void Queue::begin_capture(CommandGraph& graph) {
+  check_not_capturing();
+  flush_pending();
+  capturing_.store(&graph, std::memory_order_release);
+}
+
+void Queue::end_capture() {
+  flush_pending();
+  capturing_.store(nullptr, std::memory_order_release);
+}
+
+void Queue::check_not_capturing() const {
+  if (capturing() != nullptr) [[unlikely]] {
+    throw Error("opencl: operation not permitted when stream is capturing");
+  }
+}
+
+void Queue::wrote(const void* address) {
+  if (address == nullptr) {
+    return;
+  }
+  if (CommandGraph* graph = capturing()) [[unlikely]] {
+    graph->add_written(address);
+  } else {
+    invalidate_packed(address);
+  }
+}
+
+}  // namespace torch_opencl::runtime

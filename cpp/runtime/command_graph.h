@@ -1,0 +1,96 @@
+// Commands that a queue takes down instead of running them, to be enqueued
+// again and again: what CUDA calls a graph.
+#pragma once
+
+#include "caching_allocator.h"
+#include "packed_weight_cache.h"
+#include "queue.h"
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <ostream>
+#include <variant>
+#include <vector>
+
+namespace torch_opencl::runtime {
+
+// Threads may add to one graph, as they may enqueue in one queue; whoever
+// replays it is alone.
+class CommandGraph {
+ public:
+  // Captures from `queue`, with memory of the pool `pool_id`, until end().
+  // Throws where the driver copies no kernels (OpenCL 2.1's clCloneKernel).
+  CommandGraph(Queue& queue, int64_t pool_id);
+  ~CommandGraph();
+  CommandGraph(const CommandGraph&) = delete;
+  void end();
+
+  // With the kernel's arguments as they are bound.
+  void add_launch(const Kernel& kernel, const NDRange& range);
+  void add_copy(cl_mem source,
+                size_t source_offset,
+                cl_mem destination,
+                size_t destination_offset,
+                size_t bytes);
+  void add_fill(cl_mem memory,
+                const void* pattern,
+                size_t pattern_bytes,
+                size_t offset,
+                size_t bytes);
+  // What was added last writes at `address`.
+  void add_written(const void* address);
+  // A kernel that may report an error was added.
+  void add_report();
+  // What is added until end_packing depends on the allocation of `bytes` at
+  // `begin` alone, and a replay leaves it out while nothing was written there.
+  // `packed`, which is kept with the graph, and what it takes to make it have
+  // memory of their own.
+  void begin_packing(const void* begin, uint64_t bytes, const PackedKey& key);
+  void end_packing(std::shared_ptr<void> packed);
+
+  // Enqueues all of it.
+  void replay(Queue& queue);
+  // A line a command.
+  void print(std::ostream& to) const;
+
+ private:
+  struct Launch {
+    std::unique_ptr<Kernel> kernel;
+    NDRange range;
+  };
+  struct Copy {
+    cl_mem source, destination;
+    size_t source_offset, destination_offset, bytes;
+  };
+  struct Fill {
+    cl_mem memory;
+    std::array<std::byte, Queue::kMaxTakenBytes> pattern;
+    size_t pattern_bytes, offset, bytes;
+  };
+  struct Written {
+    const void* address;
+  };
+  struct Packing {
+    const void* begin;
+    uint64_t bytes;
+    PackedKey key;
+    size_t commands = 0;      // that follow and belong to it
+    uint64_t generation = 0;  // of what was packed last; 0: of nothing
+    std::shared_ptr<void> packed;
+  };
+  using Command = std::variant<Launch, Copy, Fill, Written, Packing>;
+
+  void add(Command command);
+
+  Queue& queue_;
+  CachingAllocator& blocks_;
+  int64_t pool_id_;
+  int64_t packing_pool_id_;
+  std::mutex mutex_;  // of what follows, during the capture
+  std::vector<Command> commands_;
+  size_t packing_ = 0;  // the open one's place, plus one
+  bool may_report_ = false;
+};
+
+}  // namespace torch_opencl::runtime
