@@ -8,8 +8,8 @@ and data races between work-items.
 Takes the smallest part of the kernel tests: a few cases of each test in validate/ops,
 of the op tables one an op. Guard mode is on, so that writes between the tensors of one
 buffer are reported, too. Prints what oclgrind reports, by kernel; which tests fail, or
-are stopped because they take too long in a simulator; and the kernels that were never
-launched. Exits with 0 without a report, 1 with one, 2 where arguments are wrong or
+are stopped because they take too long in a simulator; which are left out and why; and
+the kernels that were never launched. Exits with 0 without a report, 1 with one, 2 where arguments are wrong or
 oclgrind is not installed (Debian, Ubuntu: apt install oclgrind).
 """
 
@@ -117,6 +117,9 @@ def main() -> int:
         console.print(summary(runs))
         names = ", ".join(idle)
         console.print(f"not launched by these cases ({len(idle)}): {names}")
+        for stem in options.tests:
+            for test, reason in cases.LEFT_OUT.get(stem, {}).items():
+                console.print(f"left out: test_{stem}.py::{test}: {reason}")
     failed = [o for run in runs for o in run.outcomes if o.status == "failed"]
     console.print(f"{reports} reports, {len(failed)} tests failed")
     return 1 if reports or failed else 0

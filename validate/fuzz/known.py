@@ -114,7 +114,9 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
     if op == "torch.compile" and "strides" in reason:
         return "Inductor chooses the strides of views' results, on the CPU as well"
     if op == "torch.compile" and "too far" in reason and _calls(program, "gelu"):
-        return "Inductor's gelu cancels in its tail, on the CPU as well; eager's does not"
+        return (
+            "Inductor's gelu cancels in its tail, on the CPU as well; eager's does not"
+        )
     if op == "torch.compile" and exact and _has_half(program):
         return "Inductor does not round between ops of half types, on the CPU as well"
     if op in ("triu", "tril") and _has_out(program):

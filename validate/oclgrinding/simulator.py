@@ -39,6 +39,7 @@ def environment(device_class: str) -> dict[str, str]:
         "TORCH_OPENCL_DEBUG": "2",
         "TORCH_OPENCL_DEVICE_CLASS": device_class,
         "OCLGRIND_DATA_RACES": "1",
+        "OCLGRIND_GLOBAL_MEM_SIZE": "2000000000",  # 128 MiB by default
         "OCLGRIND_MAX_ERRORS": "100",
     }
 

@@ -72,3 +72,10 @@ def test_a_stray_write_is_a_report(tmp_path):
     run.add_reports(log.read_text().replace("0x1", "0x2").replace("(0,0,0)", "(1,0,0)"))
     assert len(run.reports) == 1
     assert "Invalid write of size 4" in run.reports[0] and "stray" in run.reports[0]
+
+
+def test_what_is_left_out_exists():
+    folder = Path(__file__).parents[1] / "ops"
+    for stem, tests in cases.LEFT_OUT.items():
+        text = (folder / f"test_{stem}.py").read_text()
+        assert all(f"def {test}(" in text for test in tests), stem
