@@ -1,10 +1,11 @@
-"""Chains of ops, eager and compiled in turns.
+"""Chains of ops, eager, compiled and compiled to be replayed, in turns.
 
     python benchmarks/compile.py --device opencl:0 --repeats 30
     python benchmarks/compile.py --device cpu          the competitor
 
-Prints the smallest time of each, which other programs disturb least, their ratio, the
-kernels that a compiled call launches, and the seconds that compiling took.
+Prints the smallest time of each, which other programs disturb least, and that of the
+host until the replayed call returns; the ratio of eager to compiled, the kernels that
+a compiled call launches, and the seconds that compiling took.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ def _masked_softmax(x, mask):
     return torch.softmax(x * 0.125 + mask, -1)
 
 
+def _layers(x, weight, narrow):
+    for _ in range(8):
+        x = x + F.gelu(F.layer_norm(x, (128,)) @ weight) @ narrow
+    return x
+
+
 CHAINS = {
     "gelu, residual, layer_norm": (
         _gelu_layer_norm,
@@ -41,20 +48,25 @@ CHAINS = {
         ((16, 256, 56, 56), (16, 256, 56, 56), (256,)),
     ),
     "scale, mask, softmax": (_masked_softmax, ((8, 8, 256, 256), (256, 256))),
+    "eight layers of 4 x 128": (_layers, ((4, 128), (128, 512), (512, 128))),
 }
 
 
-def _milliseconds(function, arguments, synchronize) -> float:
+def _milliseconds(function, arguments, synchronize) -> tuple[float, float]:
+    """Of a call, and of the host until it returned."""
     synchronize()
     start = time.perf_counter()
     function(*arguments)
+    returned = time.perf_counter()
     synchronize()
-    return (time.perf_counter() - start) * 1e3
+    return (time.perf_counter() - start) * 1e3, (returned - start) * 1e3
 
 
 def times_of(function, shapes, device: torch.device, repeats: int) -> dict:
     """Of one chain: milliseconds, kernels of a compiled call, seconds to compile."""
-    arguments = [torch.randn(shape, device=device) for shape in shapes]
+    arguments = [
+        torch.randn(shape, device=device) / shape[0] ** 0.5 for shape in shapes
+    ]
 
     def synchronize() -> None:
         if device.type == "opencl":
@@ -67,17 +79,28 @@ def times_of(function, shapes, device: torch.device, repeats: int) -> dict:
         compiled(*arguments)
         synchronize()
         seconds = time.perf_counter() - start
-        function(*arguments)
+        kernels = metrics.generated_kernel_count
+        replayed = torch.compile(function, fullgraph=True, mode="reduce-overhead")
+        calls = (function, compiled, replayed)
+        for call in calls * 2:  # the second one is captured
+            call(*arguments)
         times = [
-            [_milliseconds(f, arguments, synchronize) for f in (function, compiled)]
+            [_milliseconds(call, arguments, synchronize) for call in calls]
             for _ in range(repeats)
         ]
-    eager, ours = map(min, zip(*times, strict=True))
+    eager, ours, again = (
+        [min(values) for values in zip(*of_call, strict=True)]
+        for of_call in zip(*times, strict=True)
+    )
     return {
-        "eager_ms": eager,
-        "compiled_ms": ours,
-        "ratio": eager / ours,
-        "kernels": metrics.generated_kernel_count,
+        "eager_ms": eager[0],
+        "compiled_ms": ours[0],
+        "replayed_ms": again[0],
+        "eager_host_ms": eager[1],
+        "compiled_host_ms": ours[1],
+        "replayed_host_ms": again[1],
+        "ratio": eager[0] / ours[0],
+        "kernels": kernels,
         "compile_s": seconds,
     }
 
@@ -91,11 +114,13 @@ def main() -> None:
     options = parser.parse_args()
     repeats = 2 if options.quick else options.repeats
     record = {}
-    print(f"{options.device}, ms: {'':14s} eager  compiled  ratio  kernels  compile s")
+    heading = "eager  compiled  replayed  its host  ratio  kernels  compile s"
+    print(f"{options.device}, ms: {'':14s} {heading}")
     for name, (function, shapes) in CHAINS.items():
         row = record[name] = times_of(function, shapes, options.device, repeats)
         print(
             f"{name:26s} {row['eager_ms']:9.2f} {row['compiled_ms']:9.2f} "
+            f"{row['replayed_ms']:9.2f} {row['replayed_host_ms']:9.2f} "
             f"{row['ratio']:6.2f} {row['kernels']:8d} {row['compile_s']:8.1f}",
             flush=True,
         )

@@ -9,8 +9,8 @@ Takes the smallest part of the kernel tests: a few cases of each test in validat
 of the op tables one an op. Guard mode is on, so that writes between the tensors of one
 buffer are reported, too. Prints what oclgrind reports, by kernel; which tests fail, or
 are stopped because they take too long in a simulator; which are left out and why; and
-the kernels that were never launched. Exits with 0 without a report, 1 with one, 2 where arguments are wrong or
-oclgrind is not installed (Debian, Ubuntu: apt install oclgrind).
+the kernels that were never launched. Exits with 0 without a report, 1 with one, 2 where
+arguments are wrong or oclgrind is not installed (Debian, Ubuntu: apt install oclgrind).
 """
 
 from __future__ import annotations
