@@ -7,7 +7,7 @@ sanitizers.
 
 Builds into build/sanitize-*; the first time takes as long as a build of the
 extension. The files of tests are those of the runtime: threads, allocator, pending
-launches, caches, packed weights, streams. Prints the reports with the first frame in this
+launches, caches, packed weights, streams, graphs. Prints the reports with the first frame in this
 project's code, and which tests failed; the sanitizers' own texts are in
 build/sanitize-*/reports. Reports about drivers and torch, which are not built
 with sanitizers, are left out by validate/sanitizing/*.supp, each with a reason.
@@ -34,6 +34,7 @@ from sanitizing import build, reports
 ROOT = build.ROOT
 TESTS = (
     "allocator",
+    "graphs",
     "pending_launches",
     "program_cache",
     "pyopencl",

@@ -23,17 +23,15 @@ int version_of(const DeviceInfo& info) {
 CommandGraph::CommandGraph(Queue& queue, int64_t pool_id)
     : queue_(queue),
       blocks_(allocator(queue.device().index())),
-      pool_id_(pool_id),
-      packing_pool_id_(blocks_.new_pool()) {
+      pool_(blocks_, pool_id),
+      packing_pool_(blocks_, blocks_.new_pool()) {
   const DeviceInfo& info = queue.device().info();
   if (api().clCloneKernel == nullptr || version_of(info) < 21) {
     throw Error("opencl: graphs need a driver of OpenCL 2.1 or later, and " +
                 info.name + " has " + info.version);
   }
   queue.begin_capture(*this);
-  blocks_.keep_pool(pool_id_);
-  blocks_.keep_pool(packing_pool_id_);
-  blocks_.begin_pool(pool_id_, queue.stream_id());
+  blocks_.begin_pool(pool_.id(), queue.stream_id());
 }
 
 void CommandGraph::end() {
@@ -42,8 +40,6 @@ void CommandGraph::end() {
 }
 
 CommandGraph::~CommandGraph() {
-  blocks_.release_pool(pool_id_);
-  blocks_.release_pool(packing_pool_id_);
   for (const Command& command : commands_) {
     if (const auto* launch = std::get_if<Launch>(&command)) {
       log_opencl_error(api().clReleaseKernel(launch->kernel->handle),
@@ -101,7 +97,7 @@ void CommandGraph::begin_packing(const void* begin,
   const std::lock_guard lock(mutex_);
   commands_.push_back(Packing{begin, bytes, key});
   packing_ = commands_.size();
-  blocks_.begin_pool(packing_pool_id_, queue_.stream_id());
+  blocks_.begin_pool(packing_pool_.id(), queue_.stream_id());
 }
 
 void CommandGraph::end_packing(std::shared_ptr<void> packed) {
@@ -109,7 +105,7 @@ void CommandGraph::end_packing(std::shared_ptr<void> packed) {
   auto& packing = std::get<Packing>(commands_[packing_ - 1]);
   packing.commands = commands_.size() - packing_;
   packing.packed = std::move(packed);
-  blocks_.begin_pool(pool_id_, queue_.stream_id());
+  blocks_.begin_pool(pool_.id(), queue_.stream_id());
 }
 
 void CommandGraph::replay(Queue& queue) {

@@ -81,12 +81,27 @@ class CommandGraph {
   };
   using Command = std::variant<Launch, Copy, Fill, Written, Packing>;
 
+  // Keeps its segments as long as it lives.
+  class KeptPool {
+   public:
+    KeptPool(CachingAllocator& blocks, int64_t id) : blocks_(blocks), id_(id) {
+      blocks_.keep_pool(id_);
+    }
+    ~KeptPool() { blocks_.release_pool(id_); }
+    KeptPool(const KeptPool&) = delete;
+    int64_t id() const { return id_; }
+
+   private:
+    CachingAllocator& blocks_;
+    int64_t id_;
+  };
+
   void add(Command command);
 
   Queue& queue_;
   CachingAllocator& blocks_;
-  int64_t pool_id_;
-  int64_t packing_pool_id_;
+  KeptPool pool_;
+  KeptPool packing_pool_;
   std::mutex mutex_;  // of what follows, during the capture
   std::vector<Command> commands_;
   size_t packing_ = 0;  // the open one's place, plus one

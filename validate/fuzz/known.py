@@ -29,6 +29,7 @@ _CASTS = ("byte", "char", "short", "int", "long", "to", "_to_copy", "type_as")
 _BESSEL = ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")
 _RANKS = ("sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode")
 _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_batch_norm")
+_ANGULAR = ("pow", "exp", "sin", "cos", "sinh", "cosh")
 _OWN_STRIDES = ("convolution", "attention", "conv1d", "conv2d", "conv3d", "packed")
 
 
@@ -88,20 +89,24 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         return "torch's CPU repeats the first row where the width is 1"
     if op == "complex sequence" and _is_imaginary_of_product(program):
         return "a rounding of large real parts beside imaginary ones that cancel"
-    if op == "complex sequence" and exact and _compares(program):
+    if op == "complex sequence" and exact and _has_step(program, "eq"):
         return "whether computed complex numbers are equal, roundings decide"
     other_sign = re.search(r": (-?)inf, expected (?!\1inf)-?inf$", reason)
-    if op == "complex sequence" and other_sign and _has_angles(program):
+    if op == "complex sequence" and other_sign and _has_step(program, *_ANGULAR):
         return "of huge numbers the rounding of an angle decides infinities' signs"
     if "attention" in op and "gradient" in name and _relative(reason) < 5e-5:
         return "weights are computed again, from scores summed in another order"
-    if op == "complex sequence" and ", expected nan" in reason and _adds(program):
+    if (
+        op == "complex sequence"
+        and ", expected nan" in reason
+        and _has_step(program, "add", "sub")
+    ):
         return "the CPU multiplies by alpha, and infinity by its imaginary 0"
     if op == "expm1" and ", expected nan" in reason and any(infinities):
         return "as in C exp of inf + 0i is inf + 0i; the CPU multiplies inf by 0"
     if op == "gcd" and any(map(_has_least_integer, program.inputs.values())):
         return "no integer holds the least one's magnitude, and C leaves it undefined"
-    if op == "fourier" and _has_powers(program):
+    if op == "fourier" and _has_step(program, "pow"):
         return "of a power of a negative number the sign of an imaginary 0 decides"
     if ("avg_pool3d" in op or op == "narrow_copy") and _has_out(program):
         return "torch's CPU writes a strided out as if it were contiguous"
@@ -206,17 +211,8 @@ def _is_imaginary_of_product(program: Program) -> bool:
     return (takes or "view_as_real" in targets) and "matmul" in targets
 
 
-def _has_powers(program: Program) -> bool:
-    return any(step.target == "pow" for step in program.steps)
-
-
-def _has_angles(program: Program) -> bool:
-    angular = ("pow", "exp", "sin", "cos", "sinh", "cosh")
-    return any(step.target.strip("_.") in angular for step in program.steps)
-
-
-def _compares(program: Program) -> bool:
-    return any(step.target == "eq" for step in program.steps)
+def _has_step(program: Program, *targets: str) -> bool:
+    return any(step.target.strip("_.") in targets for step in program.steps)
 
 
 def _calls(program: Program, name: str) -> bool:
@@ -233,10 +229,6 @@ def _relative(reason: str) -> float:
     if worst:
         return abs(float(worst[1]) / float(worst[2]) - 1)
     return math.inf
-
-
-def _adds(program: Program) -> bool:
-    return any(step.target.strip("_") in ("add", "sub") for step in program.steps)
 
 
 def _is_of_integers(program: Program) -> bool:

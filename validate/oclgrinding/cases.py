@@ -22,7 +22,7 @@ LEFT_OUT = {
         "test_winograd_of_more_than_caches_hold": _LARGE,
         "test_columns_beyond_the_workspace": _LARGE,
     },
-    "convolution_errors": {"test_parameters_beyond_int32": "takes 8 GiB of memory"},
+    "convolution_errors": {"test_parameters_beyond_int32": "takes 4 GiB of memory"},
     "foreach_fused": {"test_threads": _THREADS},
     "indexing": {"test_large_flips_and_rolls": _LARGE},
     "lanes": {

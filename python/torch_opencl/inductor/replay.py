@@ -32,27 +32,27 @@ class ReplayPolicy(CUDAGraphPolicy):
             return output_code
         if output_code.device_types != {"opencl"}:
             return output_code
-        reason = _why_not(output_code)
+        static = frozenset(output_code.fx_kwargs["static_input_idxs"] or ())
+        reason = _why_not(output_code, static)
         if reason:
             log.debug("no replay of a graph: %s", reason)
             counters["inductor"]["cudagraph_skips"] += 1
         elif not isinstance(output_code.current_callable, Replayed):
             output_code.current_callable = Replayed(
                 output_code.current_callable,
-                tuple(output_code.fx_kwargs["static_input_idxs"] or ()),
+                static,
                 next(iter(output_code.device_idxs)),
             )
         return output_code
 
 
-def _why_not(graph: CompiledFxGraph) -> str:
+def _why_not(graph: CompiledFxGraph, static: frozenset[int]) -> str:
     """Why a graph cannot be replayed; empty where it can."""
     if len(graph.device_idxs) != 1:
         return "it uses several devices"
     if not graph.fx_kwargs["is_inference"]:
         return "what it saves for gradients would be overwritten by its next replay"
-    static = graph.fx_kwargs["static_input_idxs"] or ()
-    if set(graph.mutated_input_idxs) - set(static):
+    if set(graph.mutated_input_idxs) - static:
         return "it writes to inputs that are no parameters or buffers"
     # Inductor's reasons hold here, but that the device is not CUDA's.
     device = torch.device("opencl", next(iter(graph.device_idxs)))
@@ -72,9 +72,9 @@ class Replayed:
     """
 
     def __init__(
-        self, compiled: Callable, static: Sequence[int], device_index: int
+        self, compiled: Callable, static: frozenset[int], device_index: int
     ) -> None:
-        self._compiled, self._static = compiled, frozenset(static)
+        self._compiled, self._static = compiled, static
         self._device_index = device_index
         self._captures: dict[tuple, _Capture | None] = {}
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class Replayed:
             if key not in self._captures:  # builds programs, and packs weights
                 self._captures[key] = None
                 return self._compiled(inputs)
-            self._captures[key] = None
+            self._captures[key] = None  # what does not fit frees its memory first
             try:
                 capture = _Capture(self._compiled, self._static, inputs)
             except (RuntimeError, NotImplementedError) as error:
