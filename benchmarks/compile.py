@@ -5,7 +5,8 @@
 
 Prints the smallest time of each, which other programs disturb least, and that of the
 host until the replayed call returns; the ratio of eager to compiled, the kernels that
-a compiled call launches, and the seconds that compiling took.
+a compiled call launches, and the seconds that compiling took. Where the name says so, a
+call computes the gradients of all operands, too.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ CHAINS = {
     ),
     "scale, mask, softmax": (_masked_softmax, ((8, 8, 256, 256), (256, 256))),
     "eight layers of 4 x 128": (_layers, ((4, 128), (128, 512), (512, 128))),
+    "their gradients, too": (_layers, ((4, 128), (128, 512), (512, 128))),
 }
+_WITH_GRADIENTS = "their gradients, too"
 
 
 def _milliseconds(function, arguments, synchronize) -> tuple[float, float]:
@@ -62,10 +65,22 @@ def _milliseconds(function, arguments, synchronize) -> tuple[float, float]:
     return (time.perf_counter() - start) * 1e3, (returned - start) * 1e3
 
 
-def times_of(function, shapes, device: torch.device, repeats: int) -> dict:
+def _with_gradients(function):
+    def call(*arguments):
+        for argument in arguments:
+            argument.grad = None
+        function(*arguments).sum().backward()
+
+    return call
+
+
+def times_of(
+    function, shapes, trains: bool, device: torch.device, repeats: int
+) -> dict:
     """Of one chain: milliseconds, kernels of a compiled call, seconds to compile."""
     arguments = [
-        torch.randn(shape, device=device) / shape[0] ** 0.5 for shape in shapes
+        (torch.randn(shape, device=device) / shape[0] ** 0.5).requires_grad_(trains)
+        for shape in shapes
     ]
 
     def synchronize() -> None:
@@ -74,15 +89,19 @@ def times_of(function, shapes, device: torch.device, repeats: int) -> dict:
 
     metrics.reset()
     compiled = torch.compile(function, fullgraph=True)
-    with torch.no_grad():
+    replayed = torch.compile(function, fullgraph=True, mode="reduce-overhead")
+    calls = [function, compiled, replayed]
+    if trains:
+        calls = [_with_gradients(call) for call in calls]
+        for argument in arguments:  # parameters, which no replay copies
+            torch._dynamo.mark_static_address(argument)
+    with torch.set_grad_enabled(trains):
         start = time.perf_counter()
-        compiled(*arguments)
+        calls[1](*arguments)
         synchronize()
         seconds = time.perf_counter() - start
         kernels = metrics.generated_kernel_count
-        replayed = torch.compile(function, fullgraph=True, mode="reduce-overhead")
-        calls = (function, compiled, replayed)
-        for call in calls * 2:  # the second one is captured
+        for call in calls * 4:  # captures come with the third one at the latest
             call(*arguments)
         times = [
             [_milliseconds(call, arguments, synchronize) for call in calls]
@@ -117,7 +136,9 @@ def main() -> None:
     heading = "eager  compiled  replayed  its host  ratio  kernels  compile s"
     print(f"{options.device}, ms: {'':14s} {heading}")
     for name, (function, shapes) in CHAINS.items():
-        row = record[name] = times_of(function, shapes, options.device, repeats)
+        row = record[name] = times_of(
+            function, shapes, name == _WITH_GRADIENTS, options.device, repeats
+        )
         print(
             f"{name:26s} {row['eager_ms']:9.2f} {row['compiled_ms']:9.2f} "
             f"{row['replayed_ms']:9.2f} {row['replayed_host_ms']:9.2f} "

@@ -22,10 +22,10 @@ at::Tensor packed_weight(const at::Tensor& weight,
   key.insert(key.end(), weight.strides().begin(), weight.strides().end());
   const void* begin = weight.storage().data();
   if (runtime::CommandGraph* graph = queue.capturing()) {
-    graph->begin_packing(begin, weight.storage().nbytes(), key);
+    graph->begin_packing(queue, begin, weight.storage().nbytes(), key);
     at::Tensor packed = pack();
     queue.flush_pending();
-    graph->end_packing(std::make_shared<at::Tensor>(packed));
+    graph->end_packing(queue, std::make_shared<at::Tensor>(packed));
     return packed;
   }
   const runtime::PackedUse use =

@@ -8,6 +8,7 @@
 #include "../device/guard.h"
 #include "../device/hooks.h"
 #include "../device/host_allocator.h"
+#include "../device/replayed_memory.h"
 #include "../device/stream.h"
 #include "../runtime/caching_allocator.h"
 #include "../runtime/config.h"
@@ -356,6 +357,11 @@ void bind_memory(py::module_& m) {
   m.def("_memory_limit", wrap_pybind_function([](int device_index) {
           return runtime::allocator(device_index).limit();
         }));
+  m.def("_new_graph_pool", wrap_pybind_function([](int device_index) {
+          return runtime::allocator(device_index).new_pool();
+        }));
+  m.def("_kept_results", wrap_pybind_function(&device::kept_results));
+  m.def("_take_memory", wrap_pybind_function(&device::take_memory));
 }
 
 }  // namespace

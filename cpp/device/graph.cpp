@@ -44,7 +44,7 @@ class Graph final : public at::GraphImplInterface {
     if (pool == at::MempoolId_t{0, 0}) {
       pool.first = runtime::allocator(device_index_).new_pool();
     }
-    commands_ = std::make_unique<runtime::CommandGraph>(
+    commands_ = std::make_shared<runtime::CommandGraph>(
         queue, static_cast<int64_t>(pool.first));
     pool_ = pool;
     capturing_ = &queue;
@@ -108,7 +108,7 @@ class Graph final : public at::GraphImplInterface {
 
   int device_index_ = 0;
   at::MempoolId_t pool_{0, 0};
-  std::unique_ptr<runtime::CommandGraph> commands_;
+  std::shared_ptr<runtime::CommandGraph> commands_;
   runtime::Queue* capturing_ = nullptr;
   std::mutex mutex_;  // one replay at a time
 };

@@ -4,6 +4,7 @@
 #include "fork.h"
 #include "stream.h"
 
+#include "../runtime/command_graph.h"
 #include "../runtime/error_record.h"
 
 #include <c10/core/Allocator.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 
 namespace torch_opencl::device {
 
@@ -23,8 +25,12 @@ struct RecordedEvent {
   runtime::Look look;
   c10::DeviceIndex device_index = -1;
   bool has_timing = false;
+  // Recorded in a capture: of its graph, and without a marker.
+  bool is_captured = false;
+  std::weak_ptr<runtime::CommandGraph> graph;
 
   bool query() {
+    check_not_captured();
     const bool is_complete = marker.query();
     if (is_complete) {
       raise();
@@ -32,11 +38,16 @@ struct RecordedEvent {
     return is_complete;
   }
   void synchronize() {
+    check_not_captured();
     marker.synchronize();
     raise();
   }
 
  private:
+  void check_not_captured() const {
+    TORCH_CHECK(!is_captured,
+                "opencl: an event that was recorded in a capture never runs");
+  }
   void raise() {
     if (queue != nullptr) {
       runtime::raise_reported(*queue, look);
@@ -146,8 +157,15 @@ void GuardImpl::record(void** event,
               int{stream.device_index()},
               ".");
   runtime::Queue& queue = queue_of(stream);
-  runtime::Look look = runtime::look_at_reports(queue, /*sees_all=*/false);
-  runtime::Event marker = queue.record();
+  runtime::CommandGraph* graph = queue.capturing();
+  runtime::Look look;
+  runtime::Event marker;
+  if (graph != nullptr) {
+    queue.flush_pending();
+  } else {
+    look = runtime::look_at_reports(queue, /*sees_all=*/false);
+    marker = queue.record();
+  }
   if (*event == nullptr) {
     *event = new RecordedEvent;
   }
@@ -155,6 +173,11 @@ void GuardImpl::record(void** event,
   target->marker = std::move(marker);
   target->queue = &queue;
   target->look = std::move(look);
+  target->is_captured = graph != nullptr;
+  target->graph.reset();
+  if (graph != nullptr) {
+    target->graph = graph->weak_from_this();
+  }
   target->device_index = stream.device_index();
   target->has_timing = flag == c10::EventFlag::BACKEND_DEFAULT;
 }
@@ -164,7 +187,14 @@ void GuardImpl::block(void* event, const c10::Stream& stream) const {
     return;
   }
   RecordedEvent* source = recorded(event);
-  if (source->device_index == stream.device_index()) {
+  if (source->is_captured) {
+    const auto graph = source->graph.lock();
+    TORCH_CHECK(graph != nullptr,
+                "opencl: an event that was recorded in a capture ends with it");
+    TORCH_CHECK(source->device_index == stream.device_index(),
+                "opencl: a graph captures from streams of one device");
+    graph->join(queue_of(stream));
+  } else if (source->device_index == stream.device_index()) {
     queue_of(stream).wait(source->marker);
   } else {
     // Every device has its own context, and OpenCL has no wait across two.

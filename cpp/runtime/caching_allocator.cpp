@@ -103,6 +103,17 @@ void CachingAllocator::record_stream(void* address, int64_t stream_id) {
   }
 }
 
+void CachingAllocator::wait_for_recorded(void* address, Queue& queue) {
+  std::vector<int64_t> streams;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    streams.swap(impl_->block_at(address)->other_streams);
+  }
+  for (const int64_t stream_id : streams) {
+    queue.wait(runtime::queue(impl_->device.index(), stream_id).record());
+  }
+}
+
 void CachingAllocator::empty_cache() {
   give_back_memory(impl_->device.index());
   std::unique_lock lock(impl_->mutex);

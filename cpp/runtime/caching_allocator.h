@@ -56,6 +56,9 @@ class CachingAllocator {
   // The block is also used on `stream_id`: not reused before that stream has
   // passed the point of its free.
   void record_stream(void* address, int64_t stream_id);
+  // `queue` waits for the streams that were recorded, as a free would: what
+  // it runs next may write to the block.
+  void wait_for_recorded(void* address, Queue& queue);
   // Drops packed weights, too.
   void empty_cache();
 

@@ -21,8 +21,7 @@ int version_of(const DeviceInfo& info) {
 }  // namespace
 
 CommandGraph::CommandGraph(Queue& queue, int64_t pool_id)
-    : queue_(queue),
-      blocks_(allocator(queue.device().index())),
+    : blocks_(allocator(queue.device().index())),
       pool_(blocks_, pool_id),
       packing_pool_(blocks_, blocks_.new_pool()) {
   const DeviceInfo& info = queue.device().info();
@@ -30,13 +29,36 @@ CommandGraph::CommandGraph(Queue& queue, int64_t pool_id)
     throw Error("opencl: graphs need a driver of OpenCL 2.1 or later, and " +
                 info.name + " has " + info.version);
   }
+  add_queue(queue);
+}
+
+void CommandGraph::join(Queue& queue) {
+  if (queue.capturing() == this) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (queues_.empty()) {
+    throw Error("opencl: an event that was recorded in a capture ends with it");
+  }
+  add_queue(queue);
+}
+
+void CommandGraph::add_queue(Queue& queue) {
   queue.begin_capture(*this);
+  queues_.push_back(&queue);
   blocks_.begin_pool(pool_.id(), queue.stream_id());
 }
 
 void CommandGraph::end() {
-  queue_.end_capture();
-  blocks_.end_pool(queue_.stream_id());
+  std::vector<Queue*> queues;
+  {
+    const std::lock_guard lock(mutex_);
+    queues.swap(queues_);
+  }
+  for (Queue* queue : queues) {
+    queue->end_capture();
+    blocks_.end_pool(queue->stream_id());
+  }
 }
 
 CommandGraph::~CommandGraph() {
@@ -91,21 +113,23 @@ void CommandGraph::add_report() {
   may_report_ = true;
 }
 
-void CommandGraph::begin_packing(const void* begin,
+void CommandGraph::begin_packing(const Queue& queue,
+                                 const void* begin,
                                  uint64_t bytes,
                                  const PackedKey& key) {
   const std::lock_guard lock(mutex_);
   commands_.push_back(Packing{begin, bytes, key});
   packing_ = commands_.size();
-  blocks_.begin_pool(packing_pool_.id(), queue_.stream_id());
+  blocks_.begin_pool(packing_pool_.id(), queue.stream_id());
 }
 
-void CommandGraph::end_packing(std::shared_ptr<void> packed) {
+void CommandGraph::end_packing(const Queue& queue,
+                               std::shared_ptr<void> packed) {
   const std::lock_guard lock(mutex_);
   auto& packing = std::get<Packing>(commands_[packing_ - 1]);
   packing.commands = commands_.size() - packing_;
   packing.packed = std::move(packed);
-  blocks_.begin_pool(pool_.id(), queue_.stream_id());
+  blocks_.begin_pool(pool_.id(), queue.stream_id());
 }
 
 void CommandGraph::replay(Queue& queue) {

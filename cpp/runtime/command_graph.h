@@ -17,13 +17,16 @@ namespace torch_opencl::runtime {
 
 // Threads may add to one graph, as they may enqueue in one queue; whoever
 // replays it is alone.
-class CommandGraph {
+class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
  public:
   // Captures from `queue`, with memory of the pool `pool_id`, until end().
   // Throws where the driver copies no kernels (OpenCL 2.1's clCloneKernel).
   CommandGraph(Queue& queue, int64_t pool_id);
   ~CommandGraph();
   CommandGraph(const CommandGraph&) = delete;
+  // Captures from `queue`, too: commands of all queues are replayed in the
+  // order in which they were added. Throws once the capture has ended.
+  void join(Queue& queue);
   void end();
 
   // With the kernel's arguments as they are bound.
@@ -46,8 +49,11 @@ class CommandGraph {
   // `begin` alone, and a replay leaves it out while nothing was written there.
   // `packed`, which is kept with the graph, and what it takes to make it have
   // memory of their own.
-  void begin_packing(const void* begin, uint64_t bytes, const PackedKey& key);
-  void end_packing(std::shared_ptr<void> packed);
+  void begin_packing(const Queue& queue,
+                     const void* begin,
+                     uint64_t bytes,
+                     const PackedKey& key);
+  void end_packing(const Queue& queue, std::shared_ptr<void> packed);
 
   // Enqueues all of it.
   void replay(Queue& queue);
@@ -77,7 +83,7 @@ class CommandGraph {
     PackedKey key;
     size_t commands = 0;      // that follow and belong to it
     uint64_t generation = 0;  // of what was packed last; 0: of nothing
-    std::shared_ptr<void> packed;
+    std::shared_ptr<void> packed = nullptr;
   };
   using Command = std::variant<Launch, Copy, Fill, Written, Packing>;
 
@@ -97,12 +103,13 @@ class CommandGraph {
   };
 
   void add(Command command);
+  void add_queue(Queue& queue);
 
-  Queue& queue_;
   CachingAllocator& blocks_;
   KeptPool pool_;
   KeptPool packing_pool_;
-  std::mutex mutex_;  // of what follows, during the capture
+  std::mutex mutex_;            // of what follows, during the capture
+  std::vector<Queue*> queues_;  // that it captures from
   std::vector<Command> commands_;
   size_t packing_ = 0;  // the open one's place, plus one
   bool may_report_ = false;

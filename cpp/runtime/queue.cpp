@@ -217,6 +217,9 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
 void Queue::touch(cl_mem memory) {
   static constexpr cl_uint first_use = 0;
   enqueue_write(memory, 0, &first_use, sizeof(first_use), false);
+  if (capturing() != nullptr) {  // a replay may be on a stream of its own
+    record_enqueued().synchronize();
+  }
 }
 
 void Queue::copy(cl_mem source,

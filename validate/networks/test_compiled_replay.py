@@ -106,26 +106,176 @@ def test_shapes_and_numbers(device, replays):
     assert replays() > 0
 
 
-def test_gradients_are_computed_without(device, replays):
-    layer = nn.Linear(6, 3).to(device)
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.linear = nn.Linear(8 * 25, 5)
+
+    def forward(self, x):
+        return self.linear(F.relu(self.norm(self.conv(x))).flatten(1))
+
+
+def _two(device, network):
+    """The network on the CPU in float64, on the device, and optimizers of both."""
+    torch.manual_seed(0)
+    reference = network()
+    mine = network()
+    mine.load_state_dict(reference.state_dict())
+    reference, mine = reference.double(), mine.to(device)
+    optimizers = [
+        torch.optim.SGD(model.parameters(), 0.05, 0.9) for model in (reference, mine)
+    ]
+    return reference, mine, optimizers
+
+
+def _assert_same_parameters(mine, reference):
+    for (name, found), expected in zip(
+        mine.state_dict().items(), reference.state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(
+            found.cpu().to(expected.dtype), expected, atol=2e-5, rtol=2e-4, msg=name
+        )
+
+
+def test_training(device, replays):
+    reference, mine, (exact, optimizer) = _two(device, Classifier)
+    step = compiled(mine)
+    kept = []
+    for _ in range(8):
+        x, target = torch.randn(4, 3, 7, 7), torch.randint(5, (4,))
+        expected = reference(x.double())
+        found = step(x.to(device))
+        losses = [F.cross_entropy(y, target.to(y.device)) for y in (expected, found)]
+        for each, loss in zip((exact, optimizer), losses, strict=True):
+            each.zero_grad()
+            loss.backward()
+            each.step()
+        kept += [(found, expected), tuple(reversed(losses))]
+    for found, expected in kept:  # no replay overwrites what was returned
+        torch.testing.assert_close(found.cpu().double(), expected, atol=1e-4, rtol=1e-3)
+    _assert_same_parameters(mine, reference)
+    assert replays() >= 7 + 5
+
+
+def test_gradients_accumulate(device, replays):
+    """Also those of two forward calls whose backward ones follow."""
+    reference, mine, (exact, optimizer) = _two(device, Classifier)
+    step = compiled(mine)
+    for turn in range(6):
+        xs = [torch.randn(4, 3, 7, 7) for _ in range(3)]
+        for model, each in ((reference, exact), (step, optimizer)):
+            each.zero_grad()
+            where = each.param_groups[0]["params"][0]
+            first, second, third = (model(x.to(where)) for x in xs)
+            third.square().mean().backward()
+            first.square().mean().backward()
+            (second * turn).square().mean().backward()
+            each.step()
+    _assert_same_parameters(mine, reference)
+    assert replays() >= 12
+
+
+def test_gradients_of_inputs(device, replays):
+    weight = torch.randn(6, 4, device=device, requires_grad=True)
+    function = compiled(lambda x: (x.sin() @ weight).tanh() * x.sum())
+    kept = []
+    for _ in range(6):
+        x = torch.randn(3, 6, device=device, requires_grad=True)
+        function(x).sum().backward()
+        expected = torch.autograd.grad(
+            ((x.sin() @ weight).tanh() * x.sum()).sum(), [x, weight]
+        )
+        kept.append((x.grad, expected[0]))
+        torch.testing.assert_close(weight.grad, expected[1])
+        weight.grad = None
+    for found, expected in kept:
+        torch.testing.assert_close(found, expected)
+    assert replays() >= 4 + 3
+
+
+def test_dropout_in_training(device, replays):
+    """Each replay has numbers of its own, the same as without replays."""
+    layers = [nn.Linear(16, 16), nn.Dropout(0.3), nn.ReLU(), nn.Linear(16, 16)]
+    network = nn.Sequential(*layers, nn.Dropout(0.5)).to(device)
+    x = torch.randn(8, 16, device=device)
+
+    def run(function):
+        torch.manual_seed(7)
+        values = []
+        for _ in range(6):
+            network.zero_grad()
+            y = function(x)
+            y.square().sum().backward()
+            values += [y.detach().clone(), network[0].weight.grad.clone()]
+        return values
+
+    expected = run(torch.compile(network, fullgraph=True))
+    torch._dynamo.reset()
+    found = run(compiled(network))
+    assert replays() >= 5 + 3
+    for mine, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, other)
+    assert not torch.equal(found[-2] == 0, found[-4] == 0)
+
+
+def test_training_keeps_no_memory(device, replays):
+    _, mine, (_, optimizer) = _two(device, Classifier)
+    step = compiled(mine)
+    x = torch.randn(4, 3, 7, 7, device=device)
+    used = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        step(x).square().mean().backward()
+        optimizer.step()
+        used.append(torch.opencl.memory_allocated(device))
+    assert len(set(used[5:])) == 1
+    assert replays() >= 16
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_results_are_used_in_other_modes(device, replays, mode):
+    layer = nn.Linear(6, 6).to(device).requires_grad_(False)
     function = compiled(layer)
+    x = torch.randn(5, 6, device=device)
     for _ in range(4):
-        x = torch.randn(5, 6, device=device)
-        layer.zero_grad()
-        function(x).square().sum().backward()
-        found = layer.weight.grad.clone()
-        layer.zero_grad()
-        layer(x).square().sum().backward()
-        torch.testing.assert_close(found, layer.weight.grad)
-    assert replays() == 0
-    assert counters["inductor"]["cudagraph_skips"] > 0
+        with mode():
+            y = function(x)
+        function(x)
+    if mode is torch.no_grad:
+        weight = torch.ones(6, 6, device=device, requires_grad=True)
+        (y @ weight).sum().backward()  # saves y
+        torch.testing.assert_close(weight.grad, y.sum(0)[:, None].expand(6, 6))
+    torch.testing.assert_close(y, layer(x))
+    assert replays() > 0
+
+
+@torch.no_grad()
+def test_results_on_another_stream(device, replays):
+    """What record_stream was told of is read before it is written again."""
+    function = compiled(lambda x: x + 1, dynamic=False)
+    stream = torch.Stream(device)
+    inputs = [torch.full((1 << 20,), float(i), device=device) for i in range(12)]
+    sums = []
+    for x in inputs:
+        y = function(x)
+        stream.wait_stream(torch.accelerator.current_stream())
+        with stream:
+            for _ in range(3):
+                torch.arange(float(1 << 20), device=device).sort()
+            sums.append(y.sum())
+            y.record_stream(stream)
+        del y
+    stream.synchronize()
+    expected = [(i + 1.0) * 2**20 for i in range(12)]
+    torch.testing.assert_close(torch.stack(sums).cpu(), torch.tensor(expected))
+    assert replays() >= 10
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: x + torch.rand_like(x) * 1e-30,
-        lambda x: x + F.dropout(x, 0.5) * 1e-30,
+        lambda x: x + torch.randperm(5, device=x.device) * 1e-30,
         lambda x: torch.fft.rfft(x).abs(),
         lambda x: (x + 1).cpu() * 2,
     ],

@@ -184,6 +184,9 @@ _MOVES = {
     "accumulate": lambda x, i: x.index_put((i * 0,), x[:3], accumulate=True),
     "scatter": lambda x, i: x.scatter(1, i.expand(4, 3), x[:, :3]),
     "scatter_add": lambda x, i: x.scatter_add(1, (i * 0).expand(4, 3), x[:, :3]),
+    "scatter_reduce": lambda x, i: x.detach().scatter_reduce(
+        1, (i * 0).expand(4, 3), x.detach()[:, :3], "prod"
+    ),
     "index_add": lambda x, i: x.index_add(0, i, x[:3], alpha=2),
     "index_fill": lambda x, i: x.index_fill(0, i, 2),
     "mask": lambda x, i: x[x.real > 0],

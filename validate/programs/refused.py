@@ -16,9 +16,6 @@ def refused(function, *arguments, **keywords):
         raise AssertionError(f"{function} did not raise")
 
 
-refused(torch.cuda.CUDAGraph)
-refused(torch.cuda.graph, None)
-refused(torch.cuda.make_graphed_callables, None, ())
 refused(torch.cuda.utilization)
 refused(torch.cuda.nccl.all_reduce, [])
 refused(torch.cuda.jiterator._create_jit_fn, "")

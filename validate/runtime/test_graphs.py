@@ -192,6 +192,107 @@ def test_graphs_that_share_a_pool(device):
     assert z.tolist() == [20, 20, 20]
 
 
+def test_streams_that_join(device):
+    """A stream that waits for one that captures is captured, too."""
+    x, w = (torch.randn(8, 8, device=device) for _ in range(2))
+    side = torch.Stream(device)
+
+    def function():
+        y = x @ w
+        main = torch.accelerator.current_stream()
+        side.wait_stream(main)
+        with side:
+            z = torch.tanh(y) + 1
+        early = y * 2
+        main.wait_stream(side)
+        z.record_stream(main)
+        return early + z
+
+    graph, result = captured(function)
+    for _ in range(3):
+        x.copy_(torch.randn(8, 8))
+        graph.replay()
+        torch.testing.assert_close(result, function())
+    with side:  # captures no longer
+        assert not torch.opencl.is_current_stream_capturing()
+        torch.testing.assert_close(torch.ones(3, device=device).sum().item(), 3.0)
+
+
+def test_new_memory_of_a_busy_stream(device):
+    """A replay on another stream comes after the memory's first use."""
+    x = torch.ones(5, device=device)
+    large = torch.rand(1 << 21, device=device)
+    x + 1, large.sort()
+    side = torch.Stream(device)
+    graph = torch.accelerator.Graph()
+    torch.accelerator.synchronize()
+    with side:
+        large.sort()
+        graph.capture_begin()
+        y = x + 1
+        graph.capture_end()
+    graph.replay()
+    side.synchronize()
+    assert y.tolist() == [2] * 5
+
+
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
+def test_gradients_of_a_stream_that_joins(device):
+    """Parameters whose gradients were first accumulated on another stream."""
+    weight = torch.randn(6, 6, device=device, requires_grad=True)
+    x = torch.randn(4, 6, device=device)
+    side = torch.Stream(device)
+    side.wait_stream(torch.accelerator.current_stream())
+    with side:
+        kept = (x @ weight).sum()  # with its node of the other stream
+        kept.backward()
+    torch.accelerator.current_stream().wait_stream(side)
+    weight.grad = None
+    graph = torch.accelerator.Graph()
+    with graph:
+        (x @ weight).tanh().sum().backward()
+    for _ in range(2):
+        x.copy_(torch.randn(4, 6))
+        graph.replay()
+        (expected,) = torch.autograd.grad((x @ weight).tanh().sum(), weight)
+        torch.testing.assert_close(weight.grad, expected)
+
+
+def test_events_of_a_capture_end_with_it(device):
+    x = torch.ones(3, device=device)
+    graph = torch.accelerator.Graph()
+    with graph:
+        x.add_(1)
+        event = torch.accelerator.current_stream().record_event()
+        for use in (event.query, event.synchronize):
+            with pytest.raises(RuntimeError, match="recorded in a capture never runs"):
+                use()
+    side = torch.Stream(device)
+    with pytest.raises(RuntimeError, match="recorded in a capture ends with it"):
+        side.wait_event(event)
+    graph.reset()
+    del graph
+    with pytest.raises(RuntimeError, match="recorded in a capture ends with it"):
+        side.wait_event(event)
+    event.record(side)
+    torch.accelerator.current_stream().wait_event(event)
+    event.synchronize()
+    assert event.query()
+
+
+def test_a_wait_for_what_is_not_captured_is_refused(device):
+    x = torch.ones(3, device=device)
+    side = torch.Stream(device)
+    event = side.record_event()
+    graph = torch.accelerator.Graph()
+    with graph:
+        x.add_(1)
+        with pytest.raises(RuntimeError, match=_CAPTURING):
+            torch.accelerator.current_stream().wait_event(event)
+    graph.replay()
+    assert x.tolist() == [2] * 3
+
+
 def test_on_a_stream(device):
     x = torch.zeros(1 << 16, device=device)
     stream = torch.Stream(device)

@@ -14,9 +14,9 @@ import torch
 from .. import _C
 from ..opencl import _utils
 from ..opencl.devices import DeviceProperties
+from . import _graphs
 from ._counts import counted, counts, unsupported, unsupported_class
 
-_NO_GRAPHS = "torch.accelerator.Graph captures what an opencl stream runs"
 _NO_POOLS = "opencl has one allocator; torch.cuda.empty_cache() empties it"
 _NO_SENSORS = "OpenCL does not tell it; the driver's own tools do"
 _NO_CUDA_SOURCE = (
@@ -37,9 +37,7 @@ _UNSUPPORTED_FUNCTIONS = {
     "current_blas_handle": _NO_LIBRARY,
     "current_solver_handle": _NO_LIBRARY,
     "get_stream_from_external": _NO_LIBRARY,
-    "graph_pool_handle": _NO_GRAPHS,
     "list_gpu_processes": _NO_SENSORS,
-    "make_graphed_callables": _NO_GRAPHS,
     "memory_usage": _NO_SENSORS,
     "power_draw": _NO_SENSORS,
     "temperature": _NO_SENSORS,
@@ -47,12 +45,10 @@ _UNSUPPORTED_FUNCTIONS = {
     "utilization": _NO_SENSORS,
 }
 _UNSUPPORTED_CLASSES = {
-    "CUDAGraph": _NO_GRAPHS,
     "CUDAPluggableAllocator": _NO_POOLS,
     "ExternalStream": _NO_LIBRARY,
     "GreenContext": _NO_LIBRARY,
     "MemPool": _NO_POOLS,
-    "graph": _NO_GRAPHS,
 }
 _MODULES = ("graphs", "green_contexts", "memory", "random", "streams")
 
@@ -138,6 +134,7 @@ def _replacements() -> dict[str, Any]:
     """What is not simply the name of the same spelling in torch.opencl."""
     opencl = torch.opencl
     return {
+        "CUDAGraph": _graphs.CUDAGraph,
         "_exchange_device": _C._exchange_device,
         "_get_device_index": _utils._get_device_index,
         "_maybe_exchange_device": _C._exchange_device,
@@ -149,6 +146,8 @@ def _replacements() -> dict[str, Any]:
         "get_device_properties": _get_device_properties,
         "get_gencode_flags": str,
         "get_sync_debug_mode": int,
+        "graph": _graphs.graph,
+        "graph_pool_handle": _graphs.graph_pool_handle,
         "ipc_collect": lambda: None,
         "is_available": lambda: _count_devices() > 0,
         "max_memory_cached": opencl.max_memory_reserved,

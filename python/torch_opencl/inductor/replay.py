@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 
 import torch
@@ -20,12 +21,15 @@ from torch._inductor.cudagraph_utils import (
 )
 from torch._inductor.output_code import CompiledFxGraph
 
+from . import seeds
+from .results import Place, Results
+
 log = logging.getLogger(__name__)
 
 
 class ReplayPolicy(CUDAGraphPolicy):
-    """Replays what was compiled for one device in inference; other graphs run as they
-    do without it, and are counted as ``counters["inductor"]["cudagraph_skips"]``."""
+    """Replays what was compiled for one device; other graphs run as they do without
+    it, and are counted as ``counters["inductor"]["cudagraph_skips"]``."""
 
     def wrap_output(self, output_code):
         if not config.triton.cudagraphs or not isinstance(output_code, CompiledFxGraph):
@@ -42,6 +46,7 @@ class ReplayPolicy(CUDAGraphPolicy):
                 output_code.current_callable,
                 static,
                 next(iter(output_code.device_idxs)),
+                output_code.fx_kwargs["is_backward"],
             )
         return output_code
 
@@ -50,8 +55,6 @@ def _why_not(graph: CompiledFxGraph, static: frozenset[int]) -> str:
     """Why a graph cannot be replayed; empty where it can."""
     if len(graph.device_idxs) != 1:
         return "it uses several devices"
-    if not graph.fx_kwargs["is_inference"]:
-        return "what it saves for gradients would be overwritten by its next replay"
     if set(graph.mutated_input_idxs) - static:
         return "it writes to inputs that are no parameters or buffers"
     # Inductor's reasons hold here, but that the device is not CUDA's.
@@ -62,108 +65,158 @@ def _why_not(graph: CompiledFxGraph, static: frozenset[int]) -> str:
 
 
 class Replayed:
-    """A compiled callable that is captured at its second call, once for each set of
-    sizes that it is given, and then replayed.
+    """A compiled callable that is captured once for each set of sizes that it is
+    given, when its static inputs come twice to the same places, and then replayed.
 
     Args:
         compiled: takes a list of inputs, which it empties, and returns a tuple.
-        static: the places of inputs that stay where they are: parameters, buffers.
+        static: the places of inputs that stay where they are: parameters, buffers,
+            of a backward graph what the forward one saved.
         device_index: of the device that all tensors are on.
+        is_backward: whether it computes gradients.
     """
 
     def __init__(
-        self, compiled: Callable, static: frozenset[int], device_index: int
+        self,
+        compiled: Callable,
+        static: frozenset[int],
+        device_index: int,
+        is_backward: bool,
     ) -> None:
         self._compiled, self._static = compiled, static
-        self._device_index = device_index
-        self._captures: dict[tuple, _Capture | None] = {}
+        self._device_index, self._is_backward = device_index, is_backward
+        self._calls: dict[tuple, _Calls] = {}
         self._lock = threading.Lock()
         self._refused = False
 
     def __call__(self, inputs: list) -> Sequence:
         if self._refused or torch.is_grad_enabled():
             return self._compiled(inputs)
-        with self._lock, torch.opencl.device(self._device_index):
+        # Results may be used in another mode than that of their call.
+        with (
+            self._lock,
+            torch.opencl.device(self._device_index),
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):
             key = tuple(value for value in inputs if isinstance(value, int))
-            capture = self._captures.get(key)
-            if capture is not None and capture.fits(inputs):
-                return capture.replay(inputs)
-            if key not in self._captures:  # builds programs, and packs weights
-                self._captures[key] = None
+            return self._call(self._calls.setdefault(key, _Calls()), inputs)
+
+    def _call(self, calls: _Calls, inputs: list) -> Sequence:
+        addresses = {
+            place: inputs[place].data_ptr()
+            for place in self._static
+            if torch.is_tensor(inputs[place])
+        }
+        if calls.capture is not None and calls.capture.addresses == addresses:
+            return calls.capture.replay(inputs)
+        kept = self._kept(inputs)
+        if calls.addresses != addresses or kept is None:
+            calls.addresses = addresses
+            with seeds.noted() as calls.sources:
                 return self._compiled(inputs)
-            self._captures[key] = None  # what does not fit frees its memory first
-            try:
-                capture = _Capture(self._compiled, self._static, inputs)
-            except (RuntimeError, NotImplementedError) as error:
-                log.debug("no replay of a graph: %s", error)
-                counters["inductor"]["cudagraph_skips"] += 1
-                self._refused = True
-                return self._compiled(inputs)
-            self._captures[key] = capture
-            return capture.replay(inputs)
+        calls.capture = None  # what does not fit frees its memory first
+        try:
+            calls.capture = _Capture(
+                self._compiled, addresses, inputs, kept, calls.sources
+            )
+        except (RuntimeError, NotImplementedError) as error:
+            log.debug("no replay of a graph: %s", error)
+            counters["inductor"]["cudagraph_skips"] += 1
+            self._refused = True
+            return self._compiled(inputs)
+        return calls.capture.replay(inputs)
+
+    def _kept(self, inputs: list) -> list | None:
+        """What has to live for the static inputs to stay where they are; None where
+        they will not. Of a backward graph they are what captures of others have."""
+        static = [inputs[place] for place in self._static]
+        if not self._is_backward:
+            return static
+        owners = [_owner(value) for value in static if torch.is_tensor(value)]
+        return None if None in owners else owners
+
+
+class _Calls:
+    """What is known of the calls with one set of sizes."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[int, int] | None = None  # at the last that was computed
+        self.sources: list[torch.Tensor] = []
+        self.capture: _Capture | None = None
+
+
+_captures: weakref.WeakKeyDictionary[_Capture, set[int]] = weakref.WeakKeyDictionary()
+"""With the addresses of the storages that live as long as the capture."""
+
+
+def _owner(tensor: torch.Tensor) -> _Capture | None:
+    address = tensor.untyped_storage().data_ptr()
+    return next((c for c, own in list(_captures.items()) if address in own), None)
 
 
 class _Capture:
     """A captured call: its inputs' places, its outputs' and the commands between.
+
+    Args:
+        compiled: as for :class:`Replayed`.
+        addresses: of the static inputs, by their places.
+        inputs: of the call.
+        kept: what has to live as long as the capture: static inputs, or the captures
+            whose results they are.
+        sources: of seeds, which are drawn before each replay.
 
     Raises:
         RuntimeError, NotImplementedError: a command cannot be captured.
     """
 
     def __init__(
-        self, compiled: Callable, static: frozenset[int], inputs: list
+        self,
+        compiled: Callable,
+        addresses: dict[int, int],
+        inputs: list,
+        kept: list,
+        sources: list[torch.Tensor],
     ) -> None:
-        self._static = static
-        self._inputs = [
-            value if not torch.is_tensor(value) or place in static else _like(value)
-            for place, value in enumerate(inputs)
-        ]
-        self._addresses = {
-            place: value.data_ptr()
-            for place, value in enumerate(self._inputs)
-            if place in static and torch.is_tensor(value)
-        }
+        self.addresses = addresses
+        self._kept, self._sources = kept, sources
+        self._results = Results()
+        self._inputs: dict[int, Place] = {}
+        given, fixed = list(inputs), set()
+        for place, value in enumerate(inputs):
+            if place in addresses:
+                fixed.add(value.untyped_storage().data_ptr())
+            elif torch.is_tensor(value):
+                given[place] = torch.empty_strided(
+                    value.shape, value.stride(), dtype=value.dtype, device=value.device
+                )
+                self._inputs[place] = self._results.add(given[place])
+        is_others = any(isinstance(value, _Capture) for value in kept)
         self._graph = torch.accelerator.Graph()
-        with self._graph:
-            outputs = compiled(list(self._inputs))
-        kept = {
-            value.untyped_storage().data_ptr()
-            for value in self._inputs
-            if torch.is_tensor(value)
-        }
-        self._outputs = [
-            (
-                output,
-                torch.is_tensor(output)
-                and output.untyped_storage().data_ptr() not in kept,
-            )
-            for output in outputs
-        ]
-
-    def fits(self, inputs: list) -> bool:
-        """Whether what was captured is where it was."""
-        return all(
-            inputs[place].data_ptr() == address
-            for place, address in self._addresses.items()
-        )
+        with self._graph, seeds.taken(sources):
+            self._outputs = []
+            for output in compiled(given):
+                if torch.is_tensor(output):
+                    is_fixed = output.untyped_storage().data_ptr() in fixed
+                    if is_fixed and is_others:  # it has to stay the other's alone
+                        output, is_fixed = output.clone(), False
+                    if not is_fixed:
+                        output = self._results.add(output)
+                self._outputs.append(output)
+        _captures[self] = self._results.addresses() | fixed
 
     def replay(self, inputs: list) -> tuple:
-        places, values = [], []
-        for place, value in enumerate(inputs):
-            if torch.is_tensor(value) and place not in self._static:
-                places.append(self._inputs[place])
-                values.append(value)
-        if places:
-            torch._foreach_copy_(places, values)
+        self._results.reclaim()
+        if self._inputs:
+            torch._foreach_copy_(
+                [self._results[place] for place in self._inputs.values()],
+                [inputs[number] for number in self._inputs],
+            )
         inputs.clear()
+        for source in self._sources:
+            seeds.draw(source)
         self._graph.replay()
-        # Of its own memory: the next replay overwrites the graph's.
         return tuple(
-            output.clone() if is_own else output for output, is_own in self._outputs
+            self._results[output].detach() if isinstance(output, Place) else output
+            for output in self._outputs
         )
-
-
-def _like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )

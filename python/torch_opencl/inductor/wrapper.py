@@ -22,6 +22,12 @@ class OpenCLWrapper(PythonWrapperCodegen):
         self.imports.writeline(
             "from torch_opencl.inductor.runtime import compiled_kernel, split_work"
         )
+        self.imports.writeline("from torch_opencl.inductor.seeds import draw_seeds")
+
+    def _generate_extern_kernel_out_helper(self, kernel, *args, **kwargs):
+        if kernel == "aten.randint.low_out":
+            kernel = "draw_seeds"
+        super()._generate_extern_kernel_out_helper(kernel, *args, **kwargs)
 
     def make_allocation(self, name, device, dtype, shape, stride, *args, **kwargs):
         line = super().make_allocation(

@@ -1,0 +1,55 @@
+"""Tensors in the memory of a graph, which each of its replays writes again."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from .. import _C
+
+
+class Place(NamedTuple):
+    """Of a tensor in :class:`Results`."""
+
+    group: int
+    index: int
+
+
+class Results:
+    """What a graph reads its inputs from and writes its results to.
+
+    Results are handed out where they are. Before a replay writes there again,
+    :meth:`reclaim` gives what somebody still has memory of its own.
+    """
+
+    def __init__(self) -> None:
+        self._groups: list[list[torch.Tensor]] = []  # those of one storage together
+
+    def add(self, tensor: torch.Tensor) -> Place:
+        """Keeps the tensor, which nobody else may keep."""
+        storage = tensor.untyped_storage().data_ptr()
+        for number, group in enumerate(self._groups):
+            for index, own in enumerate(group):
+                if own is tensor:
+                    return Place(number, index)
+            if storage and group[0].untyped_storage().data_ptr() == storage:
+                group.append(tensor)
+                return Place(number, len(group) - 1)
+        self._groups.append([tensor])
+        return Place(len(self._groups) - 1, 0)
+
+    def __getitem__(self, place: Place) -> torch.Tensor:
+        return self._groups[place.group][place.index]
+
+    def addresses(self) -> set[int]:
+        """Of the storages."""
+        return {group[0].untyped_storage().data_ptr() for group in self._groups} - {0}
+
+    def reclaim(self) -> None:
+        """Where a storage is used elsewhere, that gets memory of its own and a copy.
+        For others the current stream waits for the streams that were recorded."""
+        first = [group[0] for group in self._groups]
+        uses = [len(group) for group in self._groups]
+        for number in _C._kept_results(first, uses):
+            self._groups[number] = _C._take_memory(self._groups[number])
