@@ -2,8 +2,9 @@
 #include "../common/integers.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
+#include <optional>
+#include <span>
 
 namespace torch_opencl::ops {
 
@@ -28,6 +29,11 @@ constexpr Member kMembers[] = {
 constexpr Member kWideMembers[] = {
     {{64, 64, 4, 4, 16}, 0.75},
     {{32, 32, 4, 4, 16}, 0.7},
+};
+// By matrix units: of 16-bit operands, a step of two of theirs.
+constexpr Member kUnitMembers[] = {
+    {{128, 128, 8, 8, 32}, 8},
+    {{64, 64, 8, 4, 32}, 6},
 };
 
 // What a unit could have multiplied meanwhile: for a float from memory (its
@@ -56,7 +62,8 @@ double cost_of(const Member& member,
   const auto steps = static_cast<double>(depth);
   const double multiplied =
       tile.rows * tile.columns * steps / member.fma_per_issue;
-  const double loaded = (tile.rows + tile.columns) * steps * kFloatOfCache;
+  const double loaded = (tile.rows + tile.columns) * steps * kFloatOfCache *
+                        (size.units == MatrixUnits::kNone ? 1 : 0.5);
   double cost = rounds * std::max(multiplied, loaded);
   if (groups < kGroupsOfUnit * device.units) {
     cost *= kAlone;
@@ -80,26 +87,31 @@ constexpr int64_t kFewGroupsOfUnit = 8;
 
 int64_t local_bytes(const ProductTile& tile, const ProductSize& size) {
   constexpr int kPad = 4;
-  const int64_t tiles = int64_t{tile.step} *
-                        (tile.rows + tile.columns + 2 * kPad) *
-                        size.element_bytes;
+  constexpr int kUnitPad = 8;
+  const int64_t tiles =
+      size.units == MatrixUnits::kNone
+          ? int64_t{tile.step} * (tile.rows + tile.columns + 2 * kPad) *
+                size.element_bytes
+          : int64_t{2} * (tile.rows + tile.columns) * (tile.step + kUnitPad);
   return tiles + (size.is_image ? 16 * tile.columns + 20 * tile.step : 0);
 }
 
-ProductChoice choose_product(const ProductSize& size,
-                             const ProductDevice& device,
-                             const ProductWish& wish) {
-  const bool is_wide = size.element_bytes > 4;
-  const Member* const begin = is_wide ? std::begin(kWideMembers) : kMembers;
-  const Member* const end =
-      is_wide ? std::end(kWideMembers) : std::end(kMembers);
-  ProductChoice best{};
+namespace {
+
+// Of `members`, the last of which fits where `always_fits`; nothing where none
+// does.
+std::optional<ProductChoice> choose_among(std::span<const Member> members,
+                                          bool always_fits,
+                                          const ProductSize& size,
+                                          const ProductDevice& device,
+                                          const ProductWish& wish) {
+  std::optional<ProductChoice> best;
   double best_cost = std::numeric_limits<double>::infinity();
-  for (const Member* member = begin; member != end; ++member) {
-    const ProductTile& tile = member->tile;
-    const bool is_last = member + 1 == end;
-    if (!is_last && (tile.items() > device.work_group ||
-                     local_bytes(tile, size) > device.local_memory)) {
+  for (const Member& member : members) {
+    const ProductTile& tile = member.tile;
+    const bool fits = always_fits && &member == &members.back();
+    if (!fits && (tile.items() > device.work_group ||
+                  local_bytes(tile, size) > device.local_memory)) {
       continue;
     }
     for (int64_t wanted = 1; wanted <= kMostParts; wanted *= 2) {
@@ -111,12 +123,15 @@ ProductChoice choose_product(const ProductSize& size,
                    tile.step) *
           tile.step;
       const int64_t parts = std::max<int64_t>(ceil_div(size.depth, depth), 1);
-      const bool has_totals = std::min(depth, size.depth) > size.sum_block;
-      if (!is_last && has_totals && device.has_few_registers &&
+      const bool uses_units = size.units != MatrixUnits::kNone;
+      // Half types have fewer digits than any sum of theirs in float.
+      const bool has_totals =
+          !uses_units && std::min(depth, size.depth) > size.sum_block;
+      if (!fits && (has_totals || uses_units) && device.has_few_registers &&
           tile.item_rows * tile.item_columns > 32) {
         continue;
       }
-      double cost = cost_of(*member, size, device, parts, depth);
+      double cost = cost_of(member, size, device, parts, depth);
       // What is wished for goes before everything else.
       constexpr double kUnwanted = 1e30;
       cost += wish.rows != 0 &&
@@ -126,11 +141,36 @@ ProductChoice choose_product(const ProductSize& size,
       cost += wish.parts != 0 && wish.parts != wanted ? kUnwanted : 0;
       if (cost < best_cost) {
         best_cost = cost;
-        best = {tile, parts, depth, has_totals};
+        best = {tile, parts, depth, has_totals, size.units};
       }
     }
   }
   return best;
+}
+
+}  // namespace
+
+ProductChoice choose_product(const ProductSize& size,
+                             const ProductDevice& device,
+                             const ProductWish& wish) {
+  // An image and the units' fragments do not fit few registers.
+  if (size.units != MatrixUnits::kNone &&
+      !(size.is_image && device.has_few_registers)) {
+    const auto choice =
+        choose_among(kUnitMembers, /*always_fits=*/false, size, device, wish);
+    if (choice) {
+      return *choice;
+    }
+  }
+  ProductSize one_by_one = size;
+  one_by_one.units = MatrixUnits::kNone;
+  const bool is_wide = size.element_bytes > 4;
+  return *choose_among(is_wide ? std::span<const Member>(kWideMembers)
+                               : std::span<const Member>(kMembers),
+                       /*always_fits=*/true,
+                       one_by_one,
+                       device,
+                       wish);
 }
 
 FewChoice choose_few(const ProductSize& size,

@@ -7,6 +7,17 @@
 
 namespace torch_opencl::ops {
 
+// Which instruction multiplies small matrices of 16-bit numbers: MATRIX_UNITS
+// of matrix_units.clh.
+enum class MatrixUnits : uint8_t {
+  kNone,
+  kGfx11,
+  kGfx12,
+  kSm80,
+  kIntel8,
+  kIntel16
+};
+
 // A work-group's outputs, a work-item's, and the depth that local memory holds.
 struct ProductTile {
   int rows;
@@ -28,6 +39,7 @@ struct ProductSize {
   int64_t sum_block;  // products that are summed before they go to a total
   int element_bytes;  // of the compute type
   bool is_image;      // the right operand is made of an image
+  MatrixUnits units = MatrixUnits::kNone;  // that take its operands
 };
 
 struct ProductDevice {
@@ -49,6 +61,7 @@ struct ProductChoice {
   int64_t parts;  // of the depth
   int64_t depth_of_part;
   bool has_totals;
+  MatrixUnits units;  // kNone: multiplied and added one by one
 };
 
 // Bytes of local memory that a work-group takes.

@@ -25,19 +25,6 @@
 #define HAS_TWO_ROWS (ITEM_ROWS == 8)  // of vectors of four
 #define HAS_TWO_COLUMNS (ITEM_COLUMNS == 8)
 
-#define JOIN_(a, b) a##b
-#define JOIN(a, b) JOIN_(a, b)
-#define REPEAT_1(body) body(0)
-#define REPEAT_2(body) REPEAT_1(body) body(1)
-#define REPEAT_4(body) REPEAT_2(body) body(2) body(3)
-#define REPEAT_8(body) REPEAT_4(body) body(4) body(5) body(6) body(7)
-#define REPEAT_16(body)                                                     \
-  REPEAT_8(body) body(8) body(9) body(10) body(11) body(12) body(13) body(14) \
-      body(15)
-// LEFT_LOADS, RIGHT_LOADS: TILE_ROWS (TILE_COLUMNS) * STEP / ITEMS / width.
-#define FOR_LEFT_LOADS(body) JOIN(REPEAT_, LEFT_LOADS)(body)
-#define FOR_RIGHT_LOADS(body) JOIN(REPEAT_, RIGHT_LOADS)(body)
-
 #if HAS_TWO_COLUMNS
 #define FOR_COLUMNS(body, i) body(i, 0) body(i, 1)
 #else
@@ -61,11 +48,6 @@
   ((along_lines) ? lane / ((tile) / (width)) + (e) * (ITEMS / ((tile) / (width))) \
    : (width) == 4 ? (lane % 2 + (lane / 2 + (e) * (ITEMS / 2)) / (tile) * 2) * 4  \
                   : lane % STEP)
-#define LEFT_LINE(e) LINE_OF(TILE_ROWS, LEFT_ALONG_LINES, LEFT_WIDTH, e)
-#define LEFT_DEPTH(e) DEPTH_OF(TILE_ROWS, LEFT_ALONG_LINES, LEFT_WIDTH, e)
-#define RIGHT_LINE(e) LINE_OF(TILE_COLUMNS, RIGHT_ALONG_LINES, RIGHT_WIDTH, e)
-#define RIGHT_DEPTH(e) DEPTH_OF(TILE_COLUMNS, RIGHT_ALONG_LINES, RIGHT_WIDTH, e)
-
 #if LEFT_WIDTH == 4
 typedef vec4_t left_load_t;
 #define LOAD_LEFT(p) LOAD_FOUR(p)
@@ -94,74 +76,12 @@ typedef compute_t right_load_t;
   }
 #define PUT(width) CONCAT(PUT_, width)
 
+#include "product_loads.clh"
+
 #define PUT_LEFT(e) \
   PUT(LEFT_WIDTH)(left_tile, LEFT_ALONG_LINES, LEFT_LINE(e), LEFT_DEPTH(e), left_##e)
 #define PUT_RIGHT(e) \
   PUT(RIGHT_WIDTH)(right_tile, RIGHT_ALONG_LINES, RIGHT_LINE(e), RIGHT_DEPTH(e), right_##e)
-
-#define DECLARE_LEFT(e)                                                   \
-  left_load_t left_##e = 0;                                               \
-  const int left_row_##e = min(first_row + LEFT_LINE(e), left_last);      \
-  const index_t left_from_##e =                                           \
-      LINE_OFFSET(LEFT, left, left_row_##e) + LEFT_DEPTH_OFFSET(e);
-#define DECLARE_RIGHT(e) right_load_t right_##e = 0;
-
-// The next step's elements; past the end of the depth they are zero. Lines past the
-// last are read in range and not used.
-#if IS_IMAGE
-#define LEFT_DEPTH_OFFSET(e) 0
-#define GET_LEFT(e)                                                                \
-  {                                                                                \
-    const bool is_inside = LEFT_DEPTH(e) < count;                                  \
-    const index_t at = left_from_##e + left_depths[LEFT_DEPTH(e)];                 \
-    const left_load_t value = LOAD_LEFT(left_at + (is_inside ? at : 0));           \
-    left_##e = is_inside ? value : (left_load_t)(0);                               \
-  }
-#define GET_RIGHT(e)                                                               \
-  {                                                                                \
-    const int4 part = image_lines[RIGHT_LINE(e)] + image_depths[RIGHT_DEPTH(e)];   \
-    const bool is_inside = RIGHT_DEPTH(e) < count && IS_IN_IMAGE(part);            \
-    const right_load_t value = LOAD_RIGHT(right_at + (is_inside ? part.w : 0));    \
-    right_##e = is_inside ? value : (right_load_t)(0);                             \
-  }
-#define LOAD_STEP                          \
-  {                                        \
-    const int count = end - start;         \
-    FOR_LEFT_LOADS(GET_LEFT)               \
-    FOR_RIGHT_LOADS(GET_RIGHT)             \
-  }
-#else
-#define LEFT_DEPTH_OFFSET(e) LEFT_DEPTH(e) * left_depth_stride
-#define DECLARE_RIGHT_FROM(e)                                                    \
-  const int right_column_##e = min(first_column + RIGHT_LINE(e), right_last);    \
-  const index_t right_from_##e = LINE_OFFSET(RIGHT, right, right_column_##e) +   \
-                                 RIGHT_DEPTH(e) * right_depth_stride;
-#define GET_LEFT(e) left_##e = LOAD_LEFT(left_at + left_from_##e);
-#define GET_RIGHT(e) right_##e = LOAD_RIGHT(right_at + right_from_##e);
-#define GET_LAST_LEFT(e)                                                          \
-  if (LEFT_DEPTH(e) < count) {                                                    \
-    GET_LEFT(e)                                                                   \
-  } else {                                                                        \
-    left_##e = 0;                                                                 \
-  }
-#define GET_LAST_RIGHT(e)                                                         \
-  if (RIGHT_DEPTH(e) < count) {                                                   \
-    GET_RIGHT(e)                                                                  \
-  } else {                                                                        \
-    right_##e = 0;                                                                \
-  }
-#define LOAD_STEP                          \
-  {                                        \
-    const int count = end - start;         \
-    if (count >= STEP) {                   \
-      FOR_LEFT_LOADS(GET_LEFT)             \
-      FOR_RIGHT_LOADS(GET_RIGHT)           \
-    } else {                               \
-      FOR_LEFT_LOADS(GET_LAST_LEFT)        \
-      FOR_RIGHT_LOADS(GET_LAST_RIGHT)      \
-    }                                      \
-  }
-#endif
 
 #define FACTOR_0 factors_0.x
 #define FACTOR_1 factors_0.y

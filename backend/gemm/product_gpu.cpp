@@ -3,11 +3,14 @@
 #include "../../cpp/aten/factories.h"
 #include "../../cpp/aten/solver.h"
 #include "kernel_sources.h"
+#include "matrix_units.h"
 
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <string>
+#include <string_view>
 
 namespace torch_opencl::ops {
 
@@ -50,16 +53,29 @@ OutputAccess access_of(const Output& output, const Product& p) {
 }
 
 // Of torch.backends.opencl.solver: "tile_128x64", or "tile_128x64_4" for four
-// parts of the depth.
-ProductWish wish_of_settings() {
-  ProductWish wish;
+// parts of the depth; "units_sm_80_tile_64x64" by matrix units, emulated.
+struct Wish : ProductWish {
+  MatrixUnits emulated = MatrixUnits::kNone;
+};
+Wish wish_of_settings() {
+  Wish wish;
+  if (!has_solver_settings.load(std::memory_order_relaxed)) {
+    return wish;
+  }
+  const std::string only = solver_settings().only;
+  const size_t tile = only.find("tile_");
+  constexpr std::string_view kUnits = "units_";
+  if (only.starts_with(kUnits) && tile != std::string::npos) {
+    const std::string_view name(only.data() + kUnits.size(),
+                                tile - 1 - kUnits.size());
+    wish.emulated = matrix_units_named(name);
+  }
   int parts = 0;
-  if (has_solver_settings.load(std::memory_order_relaxed) &&
-      std::sscanf(solver_settings().only.c_str(),
-                  "tile_%dx%d_%d",
-                  &wish.rows,
-                  &wish.columns,
-                  &parts) < 2) {
+  if (tile == std::string::npos || std::sscanf(only.c_str() + tile,
+                                               "tile_%dx%d_%d",
+                                               &wish.rows,
+                                               &wish.columns,
+                                               &parts) < 2) {
     return {};
   }
   wish.parts = parts;
@@ -119,7 +135,8 @@ void with_image(const ProductImage* image,
 
 void launch_tiles(const at::TensorBase& on,
                   const ProductLaunch& l,
-                  const ProductChoice& choice) {
+                  const ProductChoice& choice,
+                  bool is_emulated) {
   const Product& p = l.product;
   const ProductTile& tile = choice.tile;
   const at::ScalarType compute = compute_type(on.scalar_type());
@@ -137,15 +154,18 @@ void launch_tiles(const at::TensorBase& on,
   const bool is_processor =
       (aten::device_of(on).info().type & CL_DEVICE_TYPE_CPU) != 0;
   const ProductImage* const image = l.image;
+  const bool uses_units = choice.units != MatrixUnits::kNone;
   with_image(
       image,
       [&](const auto&... arguments) {
         launch_with_epilogue(
             l.target,
             on,
-            sources::product_gpu,
-            "product_gpu",
-            {{"DTYPE", dtype_of(on)},
+            uses_units ? sources::product_matrix : sources::product_gpu,
+            uses_units ? "product_matrix" : "product_gpu",
+            {{"MATRIX_UNITS", static_cast<int64_t>(choice.units)},
+             {"IS_EMULATED", is_emulated},
+             {"DTYPE", dtype_of(on)},
              {"OPERAND_DTYPE", dtype_of(l.operands)},
              {"OUT_DTYPE", dtype_of(out)},
              {"IS_LARGE", l.is_large},
@@ -282,6 +302,12 @@ void add_parts(const at::TensorBase& on,
 void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
   const Product& p = l.product;
   const at::ScalarType compute = compute_type(on.scalar_type());
+  const Wish wish = wish_of_settings();
+  const bool is_emulated = wish.emulated != MatrixUnits::kNone;
+  MatrixUnits units = MatrixUnits::kNone;
+  if (c10::elementSize(l.operands) == 2) {
+    units = is_emulated ? wish.emulated : matrix_units_of(on, l.operands);
+  }
   const ProductChoice choice =
       choose_product({p.batch,
                       p.rows,
@@ -289,11 +315,12 @@ void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
                       p.depth,
                       p.sum_block,
                       static_cast<int>(c10::elementSize(compute)),
-                      l.image != nullptr},
+                      l.image != nullptr,
+                      units},
                      product_device_of(aten::device_of(on).info()),
-                     wish_of_settings());
+                     wish);
   if (choice.parts == 1) {
-    launch_tiles(on, l, choice);
+    launch_tiles(on, l, choice, is_emulated);
     return;
   }
   const at::Tensor parts =
@@ -306,8 +333,41 @@ void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
   split.output_access = access_of(split.output, p);
   split.addend = {};
   split.target = nullptr;
-  launch_tiles(on, split, choice);
+  launch_tiles(on, split, choice, is_emulated);
   add_parts(on, l, parts, choice.parts);
+}
+
+void multiply_with_units(MatrixUnits units,
+                         const at::Tensor& left,
+                         const at::Tensor& right,
+                         const at::Tensor& out) {
+  const int64_t rows = out.size(0), columns = out.size(1), depth = left.size(1);
+  const ProductOperand factors{
+      arg_in(left), level(rows, left.stride(0)), left.stride(1), 0, rows};
+  const ProductOperand lines{arg_in(right),
+                             level(columns, right.stride(1)),
+                             right.stride(0),
+                             0,
+                             columns};
+  const Product product{1, rows, columns, depth};
+  const Output output{
+      arg(out), out.stride(0), level(columns, out.stride(1)), out.numel()};
+  const ProductLaunch launch{.operands = left.scalar_type(),
+                             .product = product,
+                             .left = factors,
+                             .right = lines,
+                             .left_access = access_of(factors, depth),
+                             .right_access = access_of(lines, depth),
+                             .output = output,
+                             .output_access = access_of(output, product),
+                             .addend = {},
+                             .is_large = false};
+  const ProductChoice choice = choose_product(
+      {1, rows, columns, depth, product.sum_block, 4, false, units},
+      product_device_of(aten::device_of(out).info()));
+  TORCH_CHECK(choice.units == units,
+              "opencl: no tile of matrix units fits the device");
+  launch_tiles(out, launch, choice, /*is_emulated=*/false);
 }
 
 void multiply_gpu(const at::TensorBase& on,

@@ -92,6 +92,13 @@ void add_parts(const at::TensorBase& on,
 // The product of at most kFewRows rows; levels are single.
 void multiply_few(const at::TensorBase& on, ProductLaunch launch);
 
+// left @ right by these units, of dense matrices of a 16-bit dtype. Throws
+// where the driver's compiler does not know them.
+void multiply_with_units(MatrixUnits units,
+                         const at::Tensor& left,
+                         const at::Tensor& right,
+                         const at::Tensor& out);
+
 // Any of matrices; `operands` is their dtype.
 void multiply_gpu(const at::TensorBase& on,
                   at::ScalarType operands,

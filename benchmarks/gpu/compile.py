@@ -126,11 +126,13 @@ class Compilers:
         return kernels, *_loops(kernels, isa.amd_blocks(text), isa.AMD)
 
     def _ptx(self, program: Program, source: Path) -> Path:
-        """One text for all processors, which ptxas translates."""
+        """One text for all processors that can run it, which ptxas translates."""
         ptx = source.with_suffix(".ptx")
         if not ptx.exists():
+            units = re.search(r"-D\s*MATRIX_UNITS=3\b", program.options)
+            processor = "sm_80" if units else "sm_75"
             options = ["-target", "nvptx64--nvidiacl", "-Xclang", "-target-cpu"]
-            options += ["-Xclang", "sm_75", tools.libclc("nvptx64--nvidiacl")]
+            options += ["-Xclang", processor, tools.libclc("nvptx64--nvidiacl")]
             self._clang(program, source, *options, tools.libdevice(), "-o", ptx)
         return ptx
 

@@ -1,6 +1,7 @@
 """What continuous integration checks of the kernels for GPUs.
 
-The programs of a slice compile for gfx1030, sm_86 and dg2 without spills. No
+The programs of a slice compile for gfx1030, sm_86 and dg2 without spills, products
+by matrix units for the targets that have some. No
 kernel has private memory but those that baseline.json lists with a reason, with
 no more bytes than there: the list may only shrink, and an entry that is no
 longer needed fails, too, until it is removed (`gpu.lab --update-baseline` does
@@ -16,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from . import floors, tools
+from . import floors, tools, units
 from .compile import Compiled, Program
 
 TARGETS = ("gfx1030", "sm_86", "dg2")
@@ -145,6 +146,9 @@ def main(update: bool) -> int:
     programs = slice_of(lab.programs_of(traces))
     names = {program.key: program.name for program in programs}
     compiled = Compilers().compile(programs, TARGETS, jobs=JOBS)
+    for target, own in units.programs().items():
+        names |= {program.key: program.name for program in own}
+        compiled += Compilers().compile(own, [target], jobs=JOBS)
     baseline = read_baseline()
     if update:
         baseline = updated(baseline, private_memory(compiled, names))
@@ -155,8 +159,8 @@ def main(update: bool) -> int:
         print(line)
     kernels = sum(len(program.kernels) for program in compiled)
     print(
-        f"gpu gate: {len(programs)} programs, {kernels} kernels for "
-        f"{', '.join(TARGETS)}: {len(wrong) or 'no'} faults; "
+        f"gpu gate: {len(names)} programs, {kernels} kernels for "
+        f"{', '.join(dict.fromkeys((*TARGETS, *units.UNITS)))}: {len(wrong) or 'no'} faults; "
         f"{time.perf_counter() - started:.0f} s"
     )
     return 1 if wrong else 0

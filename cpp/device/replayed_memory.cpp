@@ -51,10 +51,11 @@ std::vector<at::Tensor> take_memory(const std::vector<at::Tensor>& results) {
                            /*resizable=*/true);
   std::vector<at::Tensor> moved;
   for (const at::Tensor& result : results) {
-    moved.push_back(
-        at::empty({0}, result.options())
-            .set_(
-                taken, result.storage_offset(), result.sizes(), result.strides()));
+    moved.push_back(at::empty({0}, result.options())
+                        .set_(taken,
+                              result.storage_offset(),
+                              result.sizes(),
+                              result.strides()));
   }
   return moved;
 }

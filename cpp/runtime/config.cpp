@@ -22,6 +22,9 @@ const std::vector<ConfigEntry>& config_entries() {
        "",
        "`wide` or `narrow` forces CPUs' tiles for 32 registers of 16 floats or "
        "for fewer; empty: wide with AVX-512."},
+      {"TORCH_OPENCL_MATRIX_UNITS",
+       "1",
+       "0: products of float16 and bfloat16 leave a GPU's matrix units idle."},
       {"TORCH_OPENCL_CACHE_DIR",
        "",
        "Directory of compiled programs. Empty: `torch_opencl` in "
@@ -116,6 +119,7 @@ Config read_all() {
   config.debug = read_number("TORCH_OPENCL_DEBUG", 0, 4);
   config.sync = read_number("TORCH_OPENCL_SYNC", 0, 1) != 0;
   config.guard = read_number("TORCH_OPENCL_GUARD", 0, 1) != 0;
+  config.matrix_units = read_number("TORCH_OPENCL_MATRIX_UNITS", 0, 1) != 0;
   return config;
 }
 

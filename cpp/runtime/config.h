@@ -18,6 +18,7 @@ struct Config {
   int64_t debug;              // TORCH_OPENCL_DEBUG: 0..4
   bool sync;                  // TORCH_OPENCL_SYNC
   bool guard;                 // TORCH_OPENCL_GUARD
+  bool matrix_units;          // TORCH_OPENCL_MATRIX_UNITS
 };
 
 // Read once, at the first call.

@@ -20,6 +20,7 @@ from gpu import (
     render,
     sectors,
     targets,
+    units,
     work,
 )
 from gpu.cards import CARDS
@@ -430,6 +431,15 @@ def test_gate_compiles_one_product_of_a_tile() -> None:
     plain = [Program("kernel a", ""), Program("kernel b", "")]
     given = [product(64, "1"), product(64, "2"), product(128, "1"), *plain]
     assert gate.slice_of(given) == [given[0], given[2], *plain]
+
+
+def test_programs_of_matrix_units() -> None:
+    made = units.programs()
+    assert made.keys() <= set(targets.TARGETS)
+    for own in made.values():
+        assert len({program.key for program in own}) == len(own)
+        assert {program.name for program in own} == {"product_matrix"}
+        assert "kernel" in own[0].text and "#include" not in own[0].text
 
 
 def test_floors_hold_only_where_something_was_found() -> None:

@@ -11,28 +11,30 @@ import pytest
 
 GEMM = Path(__file__).parents[2] / "backend/gemm"
 
-# One line in, one out: batch rows columns depth bytes image, units group memory few.
+# One line in, one out: batch rows columns depth bytes image, units group memory few,
+# MatrixUnits.
 _MAIN = """
 #include "product_choice.h"
 #include <cstdio>
 using namespace torch_opencl::ops;
 int main() {
-  long b, m, n, k, bytes, image, units, group, memory, few;
-  while (std::scanf("%ld %ld %ld %ld %ld %ld %ld %ld %ld %ld", &b, &m, &n, &k, &bytes,
-                    &image, &units, &group, &memory, &few) == 10) {
-    const ProductSize size{b, m, n, k, 256, int(bytes), image != 0};
+  long b, m, n, k, bytes, image, units, group, memory, few, matrix;
+  while (std::scanf("%ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld", &b, &m, &n, &k,
+                    &bytes, &image, &units, &group, &memory, &few, &matrix) == 11) {
+    const ProductSize size{b, m, n, k, 256, int(bytes), image != 0, MatrixUnits(matrix)};
     const ProductDevice device{units, group, memory, few != 0};
     const ProductChoice c = choose_product(size, device);
     const FewChoice f = choose_few(size, device, image != 0, 4);
-    std::printf("%d %d %d %d %d %ld %ld %d %ld %d %ld %ld %ld\\n", c.tile.rows,
+    std::printf("%d %d %d %d %d %ld %ld %d %ld %d %ld %ld %ld %d\\n", c.tile.rows,
                 c.tile.columns, c.tile.item_rows, c.tile.item_columns, c.tile.step,
                 long(c.parts), long(c.depth_of_part), int(c.has_totals),
                 long(local_bytes(c.tile, size)), f.few, long(f.lines), long(f.parts),
-                long(f.depth_of_part));
+                long(f.depth_of_part), int(c.units));
   }
 }
 """
-RADEON = (36, 256, 65536, 0)
+RADEON = (36, 256, 65536, 0, 0)
+GFX11, INTEL_8 = 1, 4
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,13 @@ SIZES = (1, 7, 64, 257, 1000, 50257)
 
 
 def test_every_choice_covers_the_depth_and_fits_the_device(choose):
-    devices = [(1, 64, 32768, 0), (2, 256, 32768, 0), RADEON, (32, 1024, 65536, 1)]
+    devices = [
+        (1, 64, 32768, 0, 0),
+        (2, 256, 32768, 0, 0),
+        RADEON,
+        (32, 1024, 65536, 1, 0),
+    ]
+    devices += [(*device[:4], GFX11) for device in devices]
     cases = [
         (b, m, n, k, size, image, *device)
         for b, m, n, k, size, image, device in product(
@@ -73,7 +81,7 @@ def test_every_choice_covers_the_depth_and_fits_the_device(choose):
     ]
     for case, chosen in zip(cases, choose(cases), strict=True):
         rows, columns, item_rows, item_columns, step, parts, depth, totals = chosen[:8]
-        local, few, lines, few_parts, few_depth = chosen[8:]
+        local, few, lines, few_parts, few_depth, units = chosen[8:]
         k, group, memory, has_few_registers = case[3], case[7], case[8], case[9]
         items = rows // item_rows * (columns // item_columns)
         # The kernel's lanes cover the tiles' lines and depths.
@@ -81,7 +89,7 @@ def test_every_choice_covers_the_depth_and_fits_the_device(choose):
         assert items >= max(rows, columns), case
         assert depth % step == 0
         assert (parts - 1) * depth < max(k, 1) <= parts * depth, case
-        assert totals == (min(k, depth) > 256)
+        assert totals == (min(k, depth) > 256 and not units)
         assert items <= group, case
         assert local <= memory, case
         if has_few_registers and totals:
@@ -91,6 +99,19 @@ def test_every_choice_covers_the_depth_and_fits_the_device(choose):
         assert (few_parts - 1) * few_depth < max(k, 1) <= few_parts * few_depth, case
         # Sums of a lane are no longer than a block's.
         assert few_depth // (128 if case[5] else 4) <= 256, case
+
+
+def test_matrix_units_are_taken_where_they_fit(choose):
+    cases = [
+        ((*RADEON[:4], GFX11), 0, (128, 128, GFX11)),
+        ((*RADEON[:4], GFX11), 1, (128, 128, GFX11)),
+        ((32, 1024, 65536, 1, INTEL_8), 0, (64, 64, INTEL_8)),
+        ((32, 1024, 65536, 1, INTEL_8), 1, (64, 64, 0)),  # an image, few registers
+        ((36, 64, 65536, 0, GFX11), 0, (32, 32, 0)),  # small work-groups
+    ]
+    chosen = choose([(1, 2048, 2048, 2048, 4, image, *on) for on, image, _ in cases])
+    for case, found in zip(cases, chosen, strict=True):
+        assert (found[0], found[1], found[13]) == case[2], case
 
 
 def test_large_products_take_large_tiles(choose):

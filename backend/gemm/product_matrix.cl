@@ -1,0 +1,182 @@
+// Matrix products of 16-bit operands by a GPU's matrix units: out = alpha * A B +
+// beta * self, with sums in float.
+//
+// The parameters are those of product_gpu.cl. A work-group computes TILE_ROWS x
+// TILE_COLUMNS outputs, a wave UNITS_DOWN x 2 of the units' matrices (matrix_units.clh).
+// Both tiles of local memory have their lines along the depth; operands that lie along
+// lines are transposed in registers, four by four.
+
+#include "types.clh"
+#include "panels.clh"
+#include "product_vectors.clh"
+#include "product_image.clh"
+
+#define ITEMS (TILE_ROWS * TILE_COLUMNS / (ITEM_ROWS * ITEM_COLUMNS))
+#define PAD 8  // 16 bytes: fragments of neighbouring lines lie in other banks
+
+// Along the depth a step's lanes read whole lines. Along lines eight lanes read 64 bytes,
+// and the four loads of an item are of the same lines: ITEMS * 16 elements are a tile's.
+#define LINE_OF(tile, along_lines, width, e)                                        \
+  ((width) == 4 ? ((along_lines)                                                    \
+                       ? lane % 8 * 4 + lane / 64 * 32                              \
+                       : lane / (STEP / 4) + (e) * (ITEMS / (STEP / 4)))            \
+   : (along_lines) ? (lane + (e) * ITEMS) % (tile)                                  \
+                   : lane / STEP + (e) * (ITEMS / STEP))
+#define DEPTH_OF(tile, along_lines, width, e)                                    \
+  ((width) == 4 ? ((along_lines) ? lane / 8 % 8 * 4 + (e) % 4                    \
+                                 : lane % (STEP / 4) * 4)                        \
+   : (along_lines) ? (lane + (e) * ITEMS) / (tile)                               \
+                   : lane % STEP)
+
+#if LEFT_WIDTH == 4
+typedef ushort4 left_load_t;
+#define LOAD_LEFT(p) (*(const global ushort4 *)(p))
+#else
+typedef ushort left_load_t;
+#define LOAD_LEFT(p) (*(p))
+#endif
+#if RIGHT_WIDTH == 4
+typedef ushort4 right_load_t;
+#define LOAD_RIGHT(p) (*(const global ushort4 *)(p))
+#else
+typedef ushort right_load_t;
+#define LOAD_RIGHT(p) (*(p))
+#endif
+
+#include "product_loads.clh"
+#include "matrix_units.clh"
+
+#define PUT_LINE(tile, line, k, a, b, c, d) \
+  *(local ushort4 *)&tile[line][k] = (ushort4)(a, b, c, d);
+#define PUT_BLOCK(tile, line, k, a, b, c, d)                \
+  PUT_LINE(tile, line, k, a.x, b.x, c.x, d.x)               \
+  PUT_LINE(tile, (line) + 1, k, a.y, b.y, c.y, d.y)         \
+  PUT_LINE(tile, (line) + 2, k, a.z, b.z, c.z, d.z)         \
+  PUT_LINE(tile, (line) + 3, k, a.w, b.w, c.w, d.w)
+#define PUT_LEFT_BLOCK(a, b, c, d)                                                   \
+  PUT_BLOCK(left_tile, LEFT_LINE(a), LEFT_DEPTH(a), left_##a, left_##b, left_##c, left_##d)
+#define PUT_RIGHT_BLOCK(a, b, c, d)                                      \
+  PUT_BLOCK(right_tile, RIGHT_LINE(a), RIGHT_DEPTH(a), right_##a, right_##b, right_##c, \
+            right_##d)
+#if LEFT_WIDTH == 4 && LEFT_ALONG_LINES
+#define PUT_LEFT PUT_LEFT_BLOCK(0, 1, 2, 3)
+#elif LEFT_WIDTH == 4
+#define PUT_ONE_LEFT(e) \
+  *(local ushort4 *)&left_tile[LEFT_LINE(e)][LEFT_DEPTH(e)] = left_##e;
+#else
+#define PUT_ONE_LEFT(e) left_tile[LEFT_LINE(e)][LEFT_DEPTH(e)] = left_##e;
+#endif
+#ifndef PUT_LEFT
+#define PUT_LEFT FOR_LEFT_LOADS(PUT_ONE_LEFT)
+#endif
+#if RIGHT_WIDTH == 4 && RIGHT_ALONG_LINES
+#define PUT_RIGHT PUT_RIGHT_BLOCK(0, 1, 2, 3)
+#elif RIGHT_WIDTH == 4
+#define PUT_ONE_RIGHT(e) \
+  *(local ushort4 *)&right_tile[RIGHT_LINE(e)][RIGHT_DEPTH(e)] = right_##e;
+#else
+#define PUT_ONE_RIGHT(e) right_tile[RIGHT_LINE(e)][RIGHT_DEPTH(e)] = right_##e;
+#endif
+#ifndef PUT_RIGHT
+#define PUT_RIGHT FOR_RIGHT_LOADS(PUT_ONE_RIGHT)
+#endif
+
+#define UNITS_DOWN (ITEM_ROWS * ITEM_COLUMNS * WAVE / (2 * UNIT_ROWS * UNIT_COLUMNS))
+#if ITEM_ROWS * ITEM_COLUMNS == 64
+#define FOR_DOWN(body) body(0) body(1) body(2) body(3)
+#define FOR_UNITS(body)                                                        \
+  body(0, 0) body(0, 1) body(1, 0) body(1, 1) body(2, 0) body(2, 1) body(3, 0) body(3, 1)
+#else
+#define FOR_DOWN(body) body(0) body(1)
+#define FOR_UNITS(body) body(0, 0) body(0, 1) body(1, 0) body(1, 1)
+#endif
+#define DECLARE_SUM(i, j) float8 sum_##i##_##j = 0;
+#define GET_LEFT_FRAGMENT(i) \
+  const left_fragment_t left_fragment_##i = LEFT_FRAGMENT(left_tile, top + i * UNIT_ROWS, k);
+#define GET_RIGHT_FRAGMENT(j)                   \
+  const right_fragment_t right_fragment_##j =   \
+      RIGHT_FRAGMENT(right_tile, left_edge + j * UNIT_COLUMNS, k);
+#define WRITE_SUM(i, j, e)                                                           \
+  WRITE_ONE(first_row + top + i * UNIT_ROWS + SUM_ROW(e),                            \
+            first_column + left_edge + j * UNIT_COLUMNS + SUM_COLUMN(e),          \
+            sum_##i##_##j.s##e)
+#define WRITE_UNIT(i, j)                                                             \
+  WRITE_SUM(i, j, 0) WRITE_SUM(i, j, 1) WRITE_SUM(i, j, 2) WRITE_SUM(i, j, 3)        \
+  WRITE_SUM(i, j, 4) WRITE_SUM(i, j, 5) WRITE_SUM(i, j, 6) WRITE_SUM(i, j, 7)
+
+kernel WAVE_ATTRIBUTE __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void product_matrix(TENSOR(out_t, out), CONST_TENSOR(operand_t, left),
+                    CONST_TENSOR(operand_t, right), CONST_TENSOR(storage_t, self),
+                    const int rows, const int columns, const int depth, const int batches,
+                    const int depth_of_part, const int left_last,
+                    const int right_last, LEVELS(left_line),
+                    const index_t left_depth_stride, const index_t left_batch_stride,
+                    LEVELS(right_line), const index_t right_depth_stride,
+                    const index_t right_batch_stride,
+                    OUT_PARAMETERS IMAGE_PARAMETERS EPILOGUE_PARAMETERS) {
+  local ushort left_tile[TILE_ROWS][STEP + PAD] __attribute__((aligned(32)));
+  local ushort right_tile[TILE_COLUMNS][STEP + PAD] __attribute__((aligned(32)));
+  LOCAL_FRAGMENTS
+  const int lane = get_local_id(0);
+  const int item = lane % WAVE;
+  const int waves_across = TILE_COLUMNS / (2 * UNIT_COLUMNS);
+  const int top = lane / WAVE / waves_across * (UNITS_DOWN * UNIT_ROWS);
+  const int left_edge = lane / WAVE % waves_across * (2 * UNIT_COLUMNS);
+  const int first_row = get_group_id(1) * TILE_ROWS;
+  const int first_column = get_group_id(0) * TILE_COLUMNS;
+  const size_t batch = get_group_id(2) % batches;
+  const int begin = get_group_id(2) / batches * depth_of_part;
+  const int end = min(depth, begin + depth_of_part);
+
+  const global operand_t *left_at = POINTER(left) + batch * left_batch_stride;
+  const global operand_t *right_at = POINTER(right) + batch * right_batch_stride;
+  FOR_LEFT_LOADS(DECLARE_LEFT)
+  FOR_RIGHT_LOADS(DECLARE_RIGHT)
+#if IS_IMAGE
+  local int4 image_lines[TILE_COLUMNS];
+  local int4 image_depths[STEP];
+  local int left_depths[STEP];
+  for (int l = lane; l < TILE_COLUMNS; l += ITEMS) {
+    image_lines[l] = IMAGE_LINE(min(first_column + l, right_last));
+  }
+  WRITE_DEPTHS(begin)
+  barrier(CLK_LOCAL_MEM_FENCE);
+#else
+  left_at += begin * left_depth_stride;
+  right_at += begin * right_depth_stride;
+  FOR_RIGHT_LOADS(DECLARE_RIGHT_FROM)
+#endif
+
+  FOR_UNITS(DECLARE_SUM)
+  int start = begin;
+  if (start < end) LOAD_STEP
+  while (start < end) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    PUT_LEFT
+    PUT_RIGHT
+    start += STEP;
+#if IS_IMAGE
+    WRITE_DEPTHS(start)
+#endif
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (start < end) {
+#if !IS_IMAGE
+      left_at += STEP * left_depth_stride;
+      right_at += STEP * right_depth_stride;
+#endif
+      LOAD_STEP
+    }
+#pragma unroll UNROLL
+    for (int k = 0; k < STEP; k += 16) {
+      FOR_DOWN(GET_LEFT_FRAGMENT)
+      GET_RIGHT_FRAGMENT(0)
+      GET_RIGHT_FRAGMENT(1)
+      EXCHANGE_FRAGMENTS
+      FOR_UNITS(MULTIPLY_UNITS)
+    }
+  }
+
+  const size_t out_from = get_group_id(2) * batch_stride;
+  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
+  FOR_UNITS(WRITE_UNIT)
+}
