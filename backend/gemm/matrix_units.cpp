@@ -91,24 +91,25 @@ MatrixUnits matrix_units_of(const at::TensorBase& on, at::ScalarType dtype) {
   if (!runtime::config().matrix_units) {
     return MatrixUnits::kNone;
   }
-  const std::vector<MatrixUnits> asked =
-      candidates(aten::device_of(on).info());
+  const std::pair key{static_cast<int>(on.device().index()), dtype};
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(key); found != known.end()) {
+    return found->second;
+  }
+  const std::vector<MatrixUnits> asked = candidates(aten::device_of(on).info());
   // A capture cannot wait for the comparison.
-  if (asked.empty() || aten::queue_of(on).capturing() != nullptr) {
+  if (!asked.empty() && aten::queue_of(on).capturing() != nullptr) {
     return MatrixUnits::kNone;
   }
-  const std::lock_guard lock(mutex);
-  const auto [found, is_new] =
-      known.try_emplace({on.device().index(), dtype}, MatrixUnits::kNone);
-  if (is_new) {
-    for (const MatrixUnits units : asked) {
-      if (multiplies(on, dtype, units)) {
-        found->second = units;
-        break;
-      }
+  MatrixUnits found = MatrixUnits::kNone;
+  for (const MatrixUnits units : asked) {
+    if (multiplies(on, dtype, units)) {
+      found = units;
+      break;
     }
   }
-  return found->second;
+  known.emplace(key, found);
+  return found;
 }
 
 }  // namespace torch_opencl::ops
