@@ -1,8 +1,13 @@
 // Which kernel, tile and range a problem takes on a class of device.
 #include "../common/integers.h"
 #include "../common/lanes.h"
+#include "../gemm/matrix_units.h"
+#include "../gemm/product_gpu.h"
 #include "attention.h"
 #include "kernel_sources.h"
+
+#include <algorithm>
+#include <optional>
 
 namespace torch_opencl::ops {
 namespace {
@@ -40,6 +45,92 @@ struct Kernels {
   const char* gpu;
 };
 
+// Of a kernel by matrix units.
+struct UnitsTile {
+  MatrixUnits units;
+  bool is_emulated;
+  int64_t rows;
+  int64_t columns;
+  int64_t head_dim;
+};
+
+// Scores and the sums of a gradient have to fit into registers, what is kept
+// into 48 KiB of local memory.
+std::optional<UnitsTile> choose_units(const Attention& attention,
+                                      int64_t rows,
+                                      bool is_backward) {
+  constexpr int64_t kFewestRows = 16;
+  const at::ScalarType dtype = attention.query.scalar_type();
+  if (c10::elementSize(dtype) != 2 || rows < kFewestRows) {
+    return std::nullopt;
+  }
+  const MatrixUnits emulated = emulated_units();
+  const bool is_emulated = emulated != MatrixUnits::kNone;
+  const MatrixUnits units =
+      is_emulated ? emulated : matrix_units_of(attention.query, dtype);
+  if (units == MatrixUnits::kNone) {
+    return std::nullopt;
+  }
+  // Registers of eight lanes.
+  const bool is_narrow = units == MatrixUnits::kIntel8;
+  const int64_t head_dim = attention.head_dim();
+  if (head_dim > (is_backward || is_narrow ? 64 : 128)) {
+    return std::nullopt;
+  }
+  UnitsTile tile{units, is_emulated, 64, 64, 32};
+  if (head_dim > 32 || (is_backward && is_narrow)) {
+    tile.head_dim = head_dim <= 64 ? 64 : 128;
+  }
+  if (is_narrow) {
+    tile.columns = is_backward ? 16 : 32;
+  } else if (head_dim > 64 || (is_backward && head_dim > 32)) {
+    tile.columns = 32;
+  }
+  return tile;
+}
+
+// How elements are read: four of a row at a time, and at offsets of 64 bits.
+struct Access {
+  bool is_wide = true;
+  bool is_large = false;
+};
+
+Access access_of(const Attention& attention,
+                 std::initializer_list<Tensor> operands,
+                 std::initializer_list<Tensor> results) {
+  Access access;
+  for (const Tensor& tensor : operands) {
+    access.is_wide &=
+        tensor.stride(3) == 1 && are_fours({tensor.storage_offset(),
+                                            tensor.size(3),
+                                            tensor.stride(0),
+                                            tensor.stride(1),
+                                            tensor.stride(2)});
+  }
+  // Tiles end past the last row; of a head's bytes.
+  constexpr int64_t kLargest = int64_t{1} << 31;
+  const auto add = [&](const Tensor& tensor, int64_t margin) {
+    const int64_t elements = (tensor.size(2) + margin) * tensor.stride(2) +
+                             (tensor.size(3) + margin) * tensor.stride(3);
+    access.is_large |= elements * tensor.element_size() >= kLargest;
+  };
+  constexpr int64_t kMargin = 128;
+  for (const Tensor& tensor : operands) {
+    add(tensor, kMargin);
+  }
+  for (const Tensor& tensor : results) {
+    add(tensor, kMargin);
+  }
+  if (attention.mask.defined()) {
+    add(attention.mask, 0);
+  }
+  return access;
+}
+
+at::ScalarType mask_dtype_of(const Attention& attention) {
+  return attention.mask.defined() ? attention.mask.scalar_type() : at::kFloat;
+}
+
 // A work-item of a CPU, or a work-group of a GPU, has a tile of the `rows` of
 // a head.
 template <class... Arguments>
@@ -52,9 +143,7 @@ void run(const Attention& attention,
   const int64_t head_dim = attention.head_dim();
   const int64_t vectors = cpu_vectors(head_dim, rows);
   const int64_t item_rows = gpu_item_rows(head_dim, rows);
-  const bool has_mask = attention.mask.defined();
-  const at::ScalarType mask_dtype =
-      has_mask ? attention.mask.scalar_type() : at::kFloat;
+  const at::ScalarType mask_dtype = mask_dtype_of(attention);
   launch(attention.query,
          is_cpu ? sources::attention_cpu : sources::attention_gpu,
          is_cpu ? kernels.cpu : kernels.gpu,
@@ -63,7 +152,7 @@ void run(const Attention& attention,
           {"VECTORS", is_cpu ? vectors : 1},
           {"BLOCK", is_cpu ? cpu_block(head_dim) : 1},
           {"ITEM_ROWS", is_cpu ? 1 : item_rows},
-          {"HAS_MASK", has_mask},
+          {"HAS_MASK", attention.mask.defined()},
           {"MASK_DTYPE", dtype_of(mask_dtype)},
           {"MASK_IS_BOOL", mask_dtype == at::kBool},
           {"IS_CAUSAL", attention.is_causal},
@@ -88,6 +177,59 @@ void run(const Attention& attention,
          arguments...);
 }
 
+// A work-group has a tile of the `rows` of a head. The kernel is named as its
+// file.
+template <class... Arguments>
+void run_by_units(const Attention& attention,
+                  const UnitsTile& tile,
+                  const KernelSource& source,
+                  const char* kernel,
+                  const Access& access,
+                  int64_t rows,
+                  int64_t heads,
+                  const Arguments&... arguments) {
+  const UnitShape unit = shape_of(tile.units);
+  const int64_t items = tile.rows / unit.rows * unit.wave;
+  const at::ScalarType mask_dtype = mask_dtype_of(attention);
+  // Compilers of CPU drivers take long for what GPUs unroll.
+  const bool is_processor =
+      (aten::device_of(attention.query).info().type & CL_DEVICE_TYPE_CPU) != 0;
+  launch(attention.query,
+         source,
+         kernel,
+         {{"MATRIX_UNITS", static_cast<int64_t>(tile.units)},
+          {"IS_EMULATED", tile.is_emulated},
+          {"DTYPE", dtype_of(attention.query)},
+          {"HEAD_DIM", tile.head_dim},
+          {"ROWS", tile.rows},
+          {"COLUMNS", tile.columns},
+          {"SCORE_UNITS", tile.columns / unit.columns},
+          {"SUM_UNITS", tile.head_dim / unit.columns},
+          {"BLOCKS", tile.columns * tile.head_dim / 16 / items},
+          {"UNROLL", is_processor ? 1 : 8},
+          {"IS_WIDE", access.is_wide},
+          {"IS_LARGE", access.is_large},
+          {"HAS_MASK", attention.mask.defined()},
+          {"MASK_DTYPE", dtype_of(mask_dtype)},
+          {"MASK_IS_BOOL", mask_dtype == at::kBool},
+          {"IS_CAUSAL", attention.is_causal},
+          {"HAS_DROPOUT", attention.has_dropout},
+          runtime::Define::option(kLargeRegisters,
+                                  is_intel(tile.units) && !tile.is_emulated)},
+         range(ceil_div(rows, tile.rows) * items,
+               heads,
+               attention.batch,
+               items,
+               1,
+               1),
+         attention.shape,
+         arg_in(attention.query),
+         arg_in(attention.key),
+         arg_in(attention.value),
+         arg_in(attention.mask),
+         arguments...);
+}
+
 }  // namespace
 
 void attention_forward(const Attention& attention,
@@ -97,10 +239,27 @@ void attention_forward(const Attention& attention,
     attention_decode(attention, out, logsumexp);
     return;
   }
+  const AttentionShape& shape = attention.shape;
+  const auto tile =
+      choose_units(attention, shape.queries, /*is_backward=*/false);
+  if (tile) {
+    run_by_units(attention,
+                 *tile,
+                 sources::attention_matrix,
+                 "attention_matrix",
+                 access_of(attention,
+                           {attention.query, attention.key, attention.value},
+                           {out}),
+                 shape.queries,
+                 shape.heads,
+                 arg(out),
+                 arg(logsumexp));
+    return;
+  }
   run(attention,
       {"attention_forward_cpu", "attention_forward_gpu"},
-      attention.shape.queries,
-      attention.shape.heads,
+      shape.queries,
+      shape.heads,
       arg(out),
       arg(logsumexp));
 }
@@ -108,26 +267,56 @@ void attention_forward(const Attention& attention,
 void attention_backward(const Attention& attention,
                         const AttentionGradients& gradients) {
   const AttentionShape& shape = attention.shape;
+  const auto step = [&](const KernelSource& source,
+                        const char* units_kernel,
+                        const Kernels& kernels,
+                        int64_t rows,
+                        int64_t heads,
+                        const auto&... results) {
+    const auto launched = [&](const auto& function) {
+      function(rows,
+               heads,
+               arg(gradients.grad_out),
+               arg(gradients.logsumexp),
+               arg(gradients.delta),
+               arg(results)...);
+    };
+    if (const auto tile = choose_units(attention, rows, /*is_backward=*/true)) {
+      launched([&](const auto&... arguments) {
+        run_by_units(attention,
+                     *tile,
+                     source,
+                     units_kernel,
+                     access_of(attention,
+                               {attention.query,
+                                attention.key,
+                                attention.value,
+                                gradients.grad_out},
+                               {results...}),
+                     arguments...);
+      });
+    } else {
+      launched([&](const auto&... arguments) {
+        run(attention, kernels, arguments...);
+      });
+    }
+  };
   if (gradients.grad_query.defined()) {
-    run(attention,
-        {"attention_grad_query_cpu", "attention_grad_query_gpu"},
-        shape.queries,
-        shape.heads,
-        arg(gradients.grad_out),
-        arg(gradients.logsumexp),
-        arg(gradients.delta),
-        arg(gradients.grad_query));
+    step(sources::attention_matrix_grad_query,
+         "attention_matrix_grad_query",
+         {"attention_grad_query_cpu", "attention_grad_query_gpu"},
+         shape.queries,
+         shape.heads,
+         gradients.grad_query);
   }
   if (gradients.grad_key.defined()) {
-    run(attention,
-        {"attention_grad_key_value_cpu", "attention_grad_key_value_gpu"},
-        shape.keys,
-        shape.key_heads,
-        arg(gradients.grad_out),
-        arg(gradients.logsumexp),
-        arg(gradients.delta),
-        arg(gradients.grad_key),
-        arg(gradients.grad_value));
+    step(sources::attention_matrix_grad_key_value,
+         "attention_matrix_grad_key_value",
+         {"attention_grad_key_value_cpu", "attention_grad_key_value_gpu"},
+         shape.keys,
+         shape.key_heads,
+         gradients.grad_key,
+         gradients.grad_value);
   }
 }
 

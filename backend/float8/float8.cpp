@@ -114,15 +114,6 @@ Tensor float8_values(const Tensor& tensor) {
   return values;
 }
 
-bool has_float8(const at::TensorIteratorBase& iter) {
-  for (int i = 0; i < iter.ntensors(); ++i) {
-    if (at::isFloat8Type(iter.dtype(i))) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void pointwise_float8(at::TensorIteratorBase& iter,
                       const PointwiseOp& op,
                       c10::ArrayRef<at::Scalar> scalars) {

@@ -27,6 +27,13 @@ void copy_float8(const at::Tensor& destination, const at::Tensor& source);
 void pointwise_float8(at::TensorIteratorBase& iter,
                       const PointwiseOp& op,
                       c10::ArrayRef<at::Scalar> scalars);
-bool has_float8(const at::TensorIteratorBase& iter);
+inline bool has_float8(const at::TensorIteratorBase& iter) {
+  for (int i = 0; i < iter.ntensors(); ++i) {
+    if (at::isFloat8Type(iter.dtype(i))) {
+      return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace torch_opencl::ops

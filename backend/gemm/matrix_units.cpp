@@ -1,5 +1,6 @@
 #include "matrix_units.h"
 
+#include "../../cpp/aten/solver.h"
 #include "../../cpp/runtime/command_graph.h"
 #include "../../cpp/runtime/config.h"
 #include "product_gpu.h"
@@ -76,7 +77,29 @@ bool multiplies(const at::TensorBase& on,
 
 }  // namespace
 
-MatrixUnits matrix_units_named(std::string_view name) {
+UnitShape shape_of(MatrixUnits units) {
+  switch (units) {
+    case MatrixUnits::kIntel8:
+      return {8, 8, 8};
+    case MatrixUnits::kIntel16:
+      return {16, 8, 16};
+    default:
+      return {32, 16, 16};
+  }
+}
+
+MatrixUnits emulated_units() {
+  if (!aten::has_solver_settings.load(std::memory_order_relaxed)) {
+    return MatrixUnits::kNone;
+  }
+  constexpr std::string_view kPrefix = "units_";
+  const std::string only = aten::solver_settings().only;
+  if (!only.starts_with(kPrefix)) {
+    return MatrixUnits::kNone;
+  }
+  const std::string_view name = std::string_view(only)
+                                    .substr(0, only.find("_tile_"))
+                                    .substr(kPrefix.size());
   for (const auto& [known, units] : kNames) {
     if (name == known) {
       return units;

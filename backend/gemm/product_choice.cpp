@@ -153,9 +153,7 @@ std::optional<ProductChoice> choose_among(std::span<const Member> members,
 ProductChoice choose_product(const ProductSize& size,
                              const ProductDevice& device,
                              const ProductWish& wish) {
-  // An image and the units' fragments do not fit few registers.
-  if (size.units != MatrixUnits::kNone &&
-      !(size.is_image && device.has_few_registers)) {
+  if (size.units != MatrixUnits::kNone) {
     const auto choice =
         choose_among(kUnitMembers, /*always_fits=*/false, size, device, wish);
     if (choice) {

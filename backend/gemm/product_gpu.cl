@@ -108,44 +108,14 @@ typedef compute_t right_load_t;
   WRITE_BLOCK(ROW_OF(1), COLUMN_OF(j), sum_4_##j, sum_5_##j, sum_6_##j, sum_7_##j)
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void product_gpu(TENSOR(out_t, out), CONST_TENSOR(operand_t, left),
-                 CONST_TENSOR(operand_t, right), CONST_TENSOR(storage_t, self),
-                 const int rows, const int columns, const int depth, const int batches,
-                 const int depth_of_part, const int left_last,
-                 const int right_last, LEVELS(left_line),
-                 const index_t left_depth_stride, const index_t left_batch_stride,
-                 LEVELS(right_line), const index_t right_depth_stride,
-                 const index_t right_batch_stride,
-                 OUT_PARAMETERS IMAGE_PARAMETERS EPILOGUE_PARAMETERS) {
+void product_gpu(PRODUCT_PARAMETERS) {
   local compute_t left_tile[STEP][TILE_ROWS + PAD] __attribute__((aligned(32)));
   local compute_t right_tile[STEP][TILE_COLUMNS + PAD] __attribute__((aligned(32)));
   const int lane = get_local_id(0);
   const int x = lane % GROUP_COLUMNS;
   const int y = lane / GROUP_COLUMNS;
-  const int first_row = get_group_id(1) * TILE_ROWS;
-  const int first_column = get_group_id(0) * TILE_COLUMNS;
-  const size_t batch = get_group_id(2) % batches;
-  const int begin = get_group_id(2) / batches * depth_of_part;
-  const int end = min(depth, begin + depth_of_part);
-
-  const global operand_t *left_at = POINTER(left) + batch * left_batch_stride;
-  const global operand_t *right_at = POINTER(right) + batch * right_batch_stride;
-  FOR_LEFT_LOADS(DECLARE_LEFT)
-  FOR_RIGHT_LOADS(DECLARE_RIGHT)
-#if IS_IMAGE
-  local int4 image_lines[TILE_COLUMNS];
-  local int4 image_depths[STEP];
-  local int left_depths[STEP];
-  for (int l = lane; l < TILE_COLUMNS; l += ITEMS) {
-    image_lines[l] = IMAGE_LINE(min(first_column + l, right_last));
-  }
-  WRITE_DEPTHS(begin)
-  barrier(CLK_LOCAL_MEM_FENCE);
-#else
-  left_at += begin * left_depth_stride;
-  right_at += begin * right_depth_stride;
-  FOR_RIGHT_LOADS(DECLARE_RIGHT_FROM)
-#endif
+  PLACE_TILE
+  BEGIN_LOADS
 
   FOR_SUMS(DECLARE_SUM)
 #if HAS_TOTALS
@@ -159,15 +129,10 @@ void product_gpu(TENSOR(out_t, out), CONST_TENSOR(operand_t, left),
     FOR_LEFT_LOADS(PUT_LEFT)
     FOR_RIGHT_LOADS(PUT_RIGHT)
     start += STEP;
-#if IS_IMAGE
-    WRITE_DEPTHS(start)
-#endif
+    NEXT_DEPTHS
     barrier(CLK_LOCAL_MEM_FENCE);
     if (start < end) {
-#if !IS_IMAGE
-      left_at += STEP * left_depth_stride;
-      right_at += STEP * right_depth_stride;
-#endif
+      NEXT_STEP
       LOAD_STEP
     }
 #pragma unroll UNROLL
@@ -194,8 +159,7 @@ void product_gpu(TENSOR(out_t, out), CONST_TENSOR(operand_t, left),
   FOR_SUMS(ADD_TOTAL)
 #endif
 
-  const size_t out_from = get_group_id(2) * batch_stride;
-  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
+  PLACE_OUTPUT
   WRITE_TOP(0)
 #if HAS_TWO_COLUMNS
   WRITE_TOP(1)

@@ -52,24 +52,23 @@ OutputAccess access_of(const Output& output, const Product& p) {
           true};
 }
 
+// How matrices that are not of images are read and written.
+ProductLaunch with_accesses(ProductLaunch launch) {
+  launch.left_access = access_of(launch.left, launch.product.depth);
+  launch.right_access = access_of(launch.right, launch.product.depth);
+  launch.output_access = access_of(launch.output, launch.product);
+  return launch;
+}
+
 // Of torch.backends.opencl.solver: "tile_128x64", or "tile_128x64_4" for four
-// parts of the depth; "units_sm_80_tile_64x64" by matrix units, emulated.
-struct Wish : ProductWish {
-  MatrixUnits emulated = MatrixUnits::kNone;
-};
-Wish wish_of_settings() {
-  Wish wish;
+// parts of the depth.
+ProductWish wish_of_settings() {
+  ProductWish wish;
   if (!has_solver_settings.load(std::memory_order_relaxed)) {
     return wish;
   }
   const std::string only = solver_settings().only;
   const size_t tile = only.find("tile_");
-  constexpr std::string_view kUnits = "units_";
-  if (only.starts_with(kUnits) && tile != std::string::npos) {
-    const std::string_view name(only.data() + kUnits.size(),
-                                tile - 1 - kUnits.size());
-    wish.emulated = matrix_units_named(name);
-  }
   int parts = 0;
   if (tile == std::string::npos || std::sscanf(only.c_str() + tile,
                                                "tile_%dx%d_%d",
@@ -136,7 +135,8 @@ void with_image(const ProductImage* image,
 void launch_tiles(const at::TensorBase& on,
                   const ProductLaunch& l,
                   const ProductChoice& choice,
-                  bool is_emulated) {
+                  bool is_emulated,
+                  bool has_large_registers) {
   const Product& p = l.product;
   const ProductTile& tile = choice.tile;
   const at::ScalarType compute = compute_type(on.scalar_type());
@@ -194,7 +194,8 @@ void launch_tiles(const at::TensorBase& on,
              {"IS_WEIGHT_GRADIENT", image && image->is_weight_gradient},
              {"CHANNELS_INNERMOST", image && image->has_channels_innermost},
              {"IS_CHECKED", image && image->is_checked},
-             {"IS_FLAT", image && image->is_flat}},
+             {"IS_FLAT", image && image->is_flat},
+             runtime::Define::option(kLargeRegisters, has_large_registers)},
             range(ceil_div(p.columns, tile.columns) * tile.items(),
                   ceil_div(p.rows, tile.rows),
                   p.batch * choice.parts,
@@ -302,11 +303,12 @@ void add_parts(const at::TensorBase& on,
 void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
   const Product& p = l.product;
   const at::ScalarType compute = compute_type(on.scalar_type());
-  const Wish wish = wish_of_settings();
-  const bool is_emulated = wish.emulated != MatrixUnits::kNone;
+  const ProductWish wish = wish_of_settings();
+  const MatrixUnits emulated = emulated_units();
+  const bool is_emulated = emulated != MatrixUnits::kNone;
   MatrixUnits units = MatrixUnits::kNone;
   if (c10::elementSize(l.operands) == 2) {
-    units = is_emulated ? wish.emulated : matrix_units_of(on, l.operands);
+    units = is_emulated ? emulated : matrix_units_of(on, l.operands);
   }
   const ProductChoice choice =
       choose_product({p.batch,
@@ -319,8 +321,11 @@ void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
                       units},
                      product_device_of(aten::device_of(on).info()),
                      wish);
+  // An image's indices beside the fragments.
+  const bool has_large_registers = choice.units == MatrixUnits::kIntel8 &&
+                                   !is_emulated && l.image != nullptr;
   if (choice.parts == 1) {
-    launch_tiles(on, l, choice, is_emulated);
+    launch_tiles(on, l, choice, is_emulated, has_large_registers);
     return;
   }
   const at::Tensor parts =
@@ -333,7 +338,7 @@ void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
   split.output_access = access_of(split.output, p);
   split.addend = {};
   split.target = nullptr;
-  launch_tiles(on, split, choice, is_emulated);
+  launch_tiles(on, split, choice, is_emulated, has_large_registers);
   add_parts(on, l, parts, choice.parts);
 }
 
@@ -342,32 +347,29 @@ void multiply_with_units(MatrixUnits units,
                          const at::Tensor& right,
                          const at::Tensor& out) {
   const int64_t rows = out.size(0), columns = out.size(1), depth = left.size(1);
-  const ProductOperand factors{
-      arg_in(left), level(rows, left.stride(0)), left.stride(1), 0, rows};
-  const ProductOperand lines{arg_in(right),
-                             level(columns, right.stride(1)),
-                             right.stride(0),
-                             0,
-                             columns};
   const Product product{1, rows, columns, depth};
-  const Output output{
-      arg(out), out.stride(0), level(columns, out.stride(1)), out.numel()};
-  const ProductLaunch launch{.operands = left.scalar_type(),
-                             .product = product,
-                             .left = factors,
-                             .right = lines,
-                             .left_access = access_of(factors, depth),
-                             .right_access = access_of(lines, depth),
-                             .output = output,
-                             .output_access = access_of(output, product),
-                             .addend = {},
-                             .is_large = false};
+  const ProductLaunch launch = with_accesses(
+      {.operands = left.scalar_type(),
+       .product = product,
+       .left =
+           {arg_in(left), level(rows, left.stride(0)), left.stride(1), 0, rows},
+       .right = {arg_in(right),
+                 level(columns, right.stride(1)),
+                 right.stride(0),
+                 0,
+                 columns},
+       .output = {arg(out),
+                  out.stride(0),
+                  level(columns, out.stride(1)),
+                  out.numel()},
+       .addend = {},
+       .is_large = false});
   const ProductChoice choice = choose_product(
       {1, rows, columns, depth, product.sum_block, 4, false, units},
       product_device_of(aten::device_of(out).info()));
   TORCH_CHECK(choice.units == units,
               "opencl: no tile of matrix units fits the device");
-  launch_tiles(out, launch, choice, /*is_emulated=*/false);
+  launch_tiles(out, launch, choice, /*is_emulated=*/false, is_intel(units));
 }
 
 void multiply_gpu(const at::TensorBase& on,
@@ -379,17 +381,14 @@ void multiply_gpu(const at::TensorBase& on,
                   const Addend& addend,
                   bool is_large,
                   const EpilogueTarget* target) {
-  const ProductLaunch launch{.operands = operands,
-                             .product = product,
-                             .left = left,
-                             .right = right,
-                             .left_access = access_of(left, product.depth),
-                             .right_access = access_of(right, product.depth),
-                             .output = output,
-                             .output_access = access_of(output, product),
-                             .addend = addend,
-                             .is_large = is_large,
-                             .target = target};
+  const ProductLaunch launch = with_accesses({.operands = operands,
+                                              .product = product,
+                                              .left = left,
+                                              .right = right,
+                                              .output = output,
+                                              .addend = addend,
+                                              .is_large = is_large,
+                                              .target = target});
   const bool has_levels = left.line.outer_stride != 0 ||
                           right.line.outer_stride != 0 ||
                           output.column.outer_stride != 0;

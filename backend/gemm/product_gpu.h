@@ -58,10 +58,10 @@ struct ProductLaunch {
   Product product;
   ProductOperand left;
   ProductOperand right;
-  OperandAccess left_access;
-  OperandAccess right_access;
+  OperandAccess left_access{};
+  OperandAccess right_access{};
   Output output;
-  OutputAccess output_access;
+  OutputAccess output_access{};
   Addend addend;
   bool is_large;
   const ProductImage* image = nullptr;

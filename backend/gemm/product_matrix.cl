@@ -96,6 +96,7 @@ typedef ushort right_load_t;
 #define GET_RIGHT_FRAGMENT(j)                   \
   const right_fragment_t right_fragment_##j =   \
       RIGHT_FRAGMENT(right_tile, left_edge + j * UNIT_COLUMNS, k);
+#define ADD_PRODUCT(i, j) sum_##i##_##j = MULTIPLY_UNITS(sum_##i##_##j, i, j);
 #define WRITE_SUM(i, j, e)                                                           \
   WRITE_ONE(first_row + top + i * UNIT_ROWS + SUM_ROW(e),                            \
             first_column + left_edge + j * UNIT_COLUMNS + SUM_COLUMN(e),          \
@@ -105,47 +106,17 @@ typedef ushort right_load_t;
   WRITE_SUM(i, j, 4) WRITE_SUM(i, j, 5) WRITE_SUM(i, j, 6) WRITE_SUM(i, j, 7)
 
 kernel WAVE_ATTRIBUTE __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void product_matrix(TENSOR(out_t, out), CONST_TENSOR(operand_t, left),
-                    CONST_TENSOR(operand_t, right), CONST_TENSOR(storage_t, self),
-                    const int rows, const int columns, const int depth, const int batches,
-                    const int depth_of_part, const int left_last,
-                    const int right_last, LEVELS(left_line),
-                    const index_t left_depth_stride, const index_t left_batch_stride,
-                    LEVELS(right_line), const index_t right_depth_stride,
-                    const index_t right_batch_stride,
-                    OUT_PARAMETERS IMAGE_PARAMETERS EPILOGUE_PARAMETERS) {
+void product_matrix(PRODUCT_PARAMETERS) {
   local ushort left_tile[TILE_ROWS][STEP + PAD] __attribute__((aligned(32)));
   local ushort right_tile[TILE_COLUMNS][STEP + PAD] __attribute__((aligned(32)));
-  LOCAL_FRAGMENTS
+  LOCAL_FRAGMENTS(UNITS_DOWN, 2)
   const int lane = get_local_id(0);
   const int item = lane % WAVE;
   const int waves_across = TILE_COLUMNS / (2 * UNIT_COLUMNS);
   const int top = lane / WAVE / waves_across * (UNITS_DOWN * UNIT_ROWS);
   const int left_edge = lane / WAVE % waves_across * (2 * UNIT_COLUMNS);
-  const int first_row = get_group_id(1) * TILE_ROWS;
-  const int first_column = get_group_id(0) * TILE_COLUMNS;
-  const size_t batch = get_group_id(2) % batches;
-  const int begin = get_group_id(2) / batches * depth_of_part;
-  const int end = min(depth, begin + depth_of_part);
-
-  const global operand_t *left_at = POINTER(left) + batch * left_batch_stride;
-  const global operand_t *right_at = POINTER(right) + batch * right_batch_stride;
-  FOR_LEFT_LOADS(DECLARE_LEFT)
-  FOR_RIGHT_LOADS(DECLARE_RIGHT)
-#if IS_IMAGE
-  local int4 image_lines[TILE_COLUMNS];
-  local int4 image_depths[STEP];
-  local int left_depths[STEP];
-  for (int l = lane; l < TILE_COLUMNS; l += ITEMS) {
-    image_lines[l] = IMAGE_LINE(min(first_column + l, right_last));
-  }
-  WRITE_DEPTHS(begin)
-  barrier(CLK_LOCAL_MEM_FENCE);
-#else
-  left_at += begin * left_depth_stride;
-  right_at += begin * right_depth_stride;
-  FOR_RIGHT_LOADS(DECLARE_RIGHT_FROM)
-#endif
+  PLACE_TILE
+  BEGIN_LOADS
 
   FOR_UNITS(DECLARE_SUM)
   int start = begin;
@@ -155,15 +126,10 @@ void product_matrix(TENSOR(out_t, out), CONST_TENSOR(operand_t, left),
     PUT_LEFT
     PUT_RIGHT
     start += STEP;
-#if IS_IMAGE
-    WRITE_DEPTHS(start)
-#endif
+    NEXT_DEPTHS
     barrier(CLK_LOCAL_MEM_FENCE);
     if (start < end) {
-#if !IS_IMAGE
-      left_at += STEP * left_depth_stride;
-      right_at += STEP * right_depth_stride;
-#endif
+      NEXT_STEP
       LOAD_STEP
     }
 #pragma unroll UNROLL
@@ -171,12 +137,11 @@ void product_matrix(TENSOR(out_t, out), CONST_TENSOR(operand_t, left),
       FOR_DOWN(GET_LEFT_FRAGMENT)
       GET_RIGHT_FRAGMENT(0)
       GET_RIGHT_FRAGMENT(1)
-      EXCHANGE_FRAGMENTS
-      FOR_UNITS(MULTIPLY_UNITS)
+      EXCHANGE(FOR_DOWN(EXCHANGE_LEFT) EXCHANGE_RIGHT(0) EXCHANGE_RIGHT(1))
+      FOR_UNITS(ADD_PRODUCT)
     }
   }
 
-  const size_t out_from = get_group_id(2) * batch_stride;
-  const global storage_t *base = POINTER(self) + batch * self_batch_stride;
+  PLACE_OUTPUT
   FOR_UNITS(WRITE_UNIT)
 }

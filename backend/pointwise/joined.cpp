@@ -100,9 +100,6 @@ bool joins_pending(at::TensorIteratorBase& iter,
                    const PointwiseOp& op,
                    c10::ArrayRef<at::Scalar> scalars) {
   const at::TensorBase& out = iter.tensor_base(0);
-  if (!queue_of(out).has_pending()) {
-    return false;
-  }
   return joins_as_clamp(iter, op, scalars) ||
          (may_be_step(iter, op) &&
           join_epilogue(out, [&](const EpilogueValues& values) {

@@ -5,8 +5,9 @@
 
 namespace torch_opencl::ops {
 
-// True where the op will be computed by the launch that makes its input: as a
-// clamp of its bounds, or as a step of its epilogue.
+// Of a queue that has a pending launch: true where the op will be computed by
+// it, for it makes the op's input: as a clamp of its bounds, or as a step of
+// its epilogue.
 bool joins_pending(at::TensorIteratorBase& iter,
                    const PointwiseOp& op,
                    c10::ArrayRef<at::Scalar> scalars);

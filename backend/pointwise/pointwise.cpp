@@ -81,13 +81,12 @@ void check_dtype(const PointwiseOp& op, at::ScalarType common) {
           ? *op.complex_expression != '\0' || keeps_dtypes(op)
           : op.dtypes == Dtypes::kAll ||
                 (op.dtypes == Dtypes::kFloating) == at::isFloatingType(common);
-  const std::string_view name = op.name;
-  TORCH_CHECK_NOT_IMPLEMENTED(supported,
-                              '"',
-                              name.substr(0, name.find('.')),
-                              "\" not implemented for '",
-                              common,
-                              "'");
+  const auto name = [&op] {
+    const std::string_view full = op.name;
+    return full.substr(0, full.find('.'));
+  };
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      supported, '"', name(), "\" not implemented for '", common, "'");
 }
 
 PointwiseLayout choose_layout(const runtime::DeviceInfo& info,
@@ -363,11 +362,11 @@ NDRange add_arguments(Arguments& arguments,
   return work;
 }
 
-void launch_pointwise(at::TensorIteratorBase& iter,
+void launch_pointwise(runtime::Queue& queue,
+                      at::TensorIteratorBase& iter,
                       const PointwiseOp& op,
                       c10::ArrayRef<at::Scalar> scalars) {
   const Plan plan = plan_pointwise(iter, op);
-  runtime::Queue& queue = queue_of(iter.tensor_base(0));
   const auto lock = queue.lock(*plan.kernel);
   ArgumentBinder arguments(*plan.kernel);
   std::optional<runtime::ReportArgument> report;
@@ -424,17 +423,18 @@ void pointwise(at::TensorIteratorBase& iter,
     pointwise_float8(iter, op, scalars);
     return;
   }
-  if (joins_pending(iter, op, scalars) ||
+  runtime::Queue& queue = queue_of(iter.tensor_base(0));
+  if ((queue.has_pending() && joins_pending(iter, op, scalars)) ||
       pend_counter_addition(iter, op, scalars)) {
     return;
   }
   if (!iter.can_use_32bit_indexing()) {
     for (auto& part : iter.with_32bit_indexing()) {
-      launch_pointwise(part, op, scalars);
+      launch_pointwise(queue, part, op, scalars);
     }
     return;
   }
-  launch_pointwise(iter, op, scalars);
+  launch_pointwise(queue, iter, op, scalars);
 }
 
 }  // namespace torch_opencl::ops

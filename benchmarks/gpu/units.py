@@ -1,5 +1,6 @@
-"""Programs of products by matrix units, which no device here has: the kernel's text
-with the defines of its launches (product_gpu.cpp), for the targets that have units."""
+"""Programs by matrix units, which no device here has: the texts of products and of
+attention with the defines of their launches (product_gpu.cpp, attention_launch.cpp), for
+the targets that have units."""
 
 from __future__ import annotations
 
@@ -22,13 +23,88 @@ STEP = 32
 # Rows and columns of a tile, and of an item; images have few registers on an Arc.
 TILES = ((128, 128, 8, 8), (64, 64, 8, 4))
 TILES_OF = {"dg2": TILES[1:]}
-IMAGES_OF = {"dg2": (False,)}
+# Where it has 256 registers: kLargeRegisters of matrix_units.h.
+LARGE_REGISTERS = {"dg2": " -cl-intel-256-GRF-per-thread"}
 
 
-def _text() -> str:
+# Rows, columns and items of a wave's unit.
+SHAPES = {"dg2": (8, 8, 8)}
+SHAPE = (16, 16, 32)
+# Kernel, the head's dimensions and columns of a tile.
+ATTENTION = (
+    ("attention_matrix", 32, 64),
+    ("attention_matrix", 64, 64),
+    ("attention_matrix", 128, 32),
+    ("attention_matrix_grad_query", 32, 64),
+    ("attention_matrix_grad_query", 64, 32),
+    ("attention_matrix_grad_key_value", 32, 64),
+    ("attention_matrix_grad_key_value", 64, 32),
+)
+ATTENTION_OF = {
+    "dg2": (
+        ("attention_matrix", 32, 32),
+        ("attention_matrix", 64, 32),
+        ("attention_matrix_grad_query", 64, 16),
+        ("attention_matrix_grad_key_value", 64, 16),
+    )
+}
+ROWS = 64
+UNROLL = 8
+
+
+def _text(path: str) -> str:
     backend = tools.HERE.parents[1] / "backend"
-    kernel = backend / "gemm/product_matrix.cl"
-    return '#line 1 "product_matrix.cl"\n' + expand(kernel, [backend / "common"], set())
+    kernel = backend / path
+    text = expand(kernel, [backend / "common"], set())
+    return f'#line 1 "{kernel.name}"\n' + text
+
+
+def _words(defines: dict, compiler: str) -> str:
+    return " ".join(
+        [*(f"-D {name}={value}" for name, value in defines.items()), compiler]
+    )
+
+
+def _attention_options(
+    target: str, dtype: str, head_dim: int, columns: int, rest: dict
+):
+    units, compiler = UNITS[target]
+    unit_rows, unit_columns, wave = SHAPES.get(target, SHAPE)
+    items = ROWS // unit_rows * wave
+    defines = {
+        "MATRIX_UNITS": units,
+        "IS_EMULATED": 0,
+        "DTYPE": dtype,
+        "HEAD_DIM": head_dim,
+        "ROWS": ROWS,
+        "COLUMNS": columns,
+        "SCORE_UNITS": columns // unit_columns,
+        "SUM_UNITS": head_dim // unit_columns,
+        "BLOCKS": columns * head_dim // 16 // items,
+        "UNROLL": UNROLL,
+        "IS_WIDE": 1,
+        "IS_LARGE": 0,
+        "MASK_DTYPE": dtype,
+        **rest,
+    }
+    return _words(defines, compiler) + LARGE_REGISTERS.get(target, "")
+
+
+def _attention_programs(target: str) -> list[Program]:
+    """Each tile; float16 causal, bfloat16 with a mask and dropout."""
+    kinds = (
+        ("float16", {"IS_CAUSAL": 1}),
+        ("bfloat16", {"HAS_MASK": 1, "HAS_DROPOUT": 1}),
+    )
+    return [
+        Program(
+            _text(f"attention/{kernel}.cl"),
+            _attention_options(target, dtype, head_dim, columns, kind),
+        )
+        for (kernel, head_dim, columns), (dtype, kind) in product(
+            ATTENTION_OF.get(target, ATTENTION), kinds
+        )
+    ]
 
 
 def _options(target: str, dtype: str, tile, is_along_lines: bool, is_image: bool):
@@ -59,23 +135,26 @@ def _options(target: str, dtype: str, tile, is_along_lines: bool, is_image: bool
         "IS_FLAT": 1,
         "IS_PART": 0,
     }
-    words = [f"-D {name}={value}" for name, value in defines.items()]
-    return " ".join([*words, compiler])
+    large = LARGE_REGISTERS.get(target, "") if is_image else ""
+    return _words(defines, compiler) + large
 
 
 def programs() -> dict[str, list[Program]]:
-    """By target: each dtype and tile, operands along lines or along the depth, the
-    right one a matrix or an image."""
-    text = _text()
+    """By target: of products each dtype and tile, operands along lines or along the
+    depth, the right one a matrix or an image; then those of attention."""
+    text = _text("gemm/product_matrix.cl")
     return {
         target: [
-            Program(text, _options(target, *case))
-            for case in product(
-                ("float16", "bfloat16"),
-                TILES_OF.get(target, TILES),
-                (False, True),
-                IMAGES_OF.get(target, (False, True)),
-            )
+            *(
+                Program(text, _options(target, *case))
+                for case in product(
+                    ("float16", "bfloat16"),
+                    TILES_OF.get(target, TILES),
+                    (False, True),
+                    (False, True),
+                )
+            ),
+            *_attention_programs(target),
         ]
         for target in UNITS
     }

@@ -301,6 +301,15 @@ Kernel& ProgramCache::Impl::kernel_of(const std::string& name,
   return *slot;
 }
 
+std::string Define::text() const {
+  if (kind == Kind::kOption) {
+    return value != 0 ? name : "";
+  }
+  return "-D " + std::string(name) + "=" +
+         (kind == Kind::kDType ? dtype_name(static_cast<DType>(value))
+                               : std::to_string(value));
+}
+
 ProgramCache::ProgramCache(Device& device)
     : impl_(std::make_unique<Impl>(device)) {}
 
@@ -328,10 +337,8 @@ Kernel& ProgramCache::get(const KernelSource& source,
   }
   std::string options;
   for (const Define& define : defines) {
-    options += std::string(options.empty() ? "" : " ") + "-D " + define.name +
-               "=" +
-               (define.is_dtype ? dtype_name(static_cast<DType>(define.value))
-                                : std::to_string(define.value));
+    const std::string text = define.text();
+    options += (options.empty() || text.empty() ? "" : " ") + text;
   }
   Kernel& kernel =
       impl_->kernel_of(source.name, source.text, kernel_name, options);

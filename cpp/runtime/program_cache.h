@@ -24,14 +24,24 @@ struct KernelSource {
 // One -D of a specialisation. Names are string literals: they are compared by
 // address on the hot path and only spelled out when a program is built.
 struct Define {
+  enum class Kind { kNumber, kDType, kOption };
+
   constexpr Define(const char* name, int64_t value)
-      : name(name), value(value), is_dtype(false) {}
+      : name(name), value(value), kind(Kind::kNumber) {}
   // Renders as the dtype's torch name: -D DTYPE=float32
   constexpr Define(const char* name, DType dtype)
-      : name(name), value(static_cast<int64_t>(dtype)), is_dtype(true) {}
+      : name(name), value(static_cast<int64_t>(dtype)), kind(Kind::kDType) {}
+  // Another option of the compiler, given where it is on.
+  static constexpr Define option(const char* text, bool is_on) {
+    Define option(text, int64_t{is_on});
+    option.kind = Kind::kOption;
+    return option;
+  }
+  std::string text() const;
+
   const char* name;
   int64_t value;
-  bool is_dtype;
+  Kind kind;
 };
 
 struct Kernel {
