@@ -54,12 +54,13 @@ struct UnitsTile {
   int64_t head_dim;
 };
 
-// Scores and the sums of a gradient have to fit into registers, what is kept
-// into 48 KiB of local memory.
+// Scores and the sums of a gradient have to fit into registers, the tiles into
+// local memory.
 std::optional<UnitsTile> choose_units(const Attention& attention,
                                       int64_t rows,
                                       bool is_backward) {
   constexpr int64_t kFewestRows = 16;
+  constexpr uint64_t kLocalMemory = 48 << 10;
   const at::ScalarType dtype = attention.query.scalar_type();
   if (c10::elementSize(dtype) != 2 || rows < kFewestRows) {
     return std::nullopt;
@@ -68,7 +69,9 @@ std::optional<UnitsTile> choose_units(const Attention& attention,
   const bool is_emulated = emulated != MatrixUnits::kNone;
   const MatrixUnits units =
       is_emulated ? emulated : matrix_units_of(attention.query, dtype);
-  if (units == MatrixUnits::kNone) {
+  const bool is_small =
+      aten::device_of(attention.query).info().local_memory < kLocalMemory;
+  if (units == MatrixUnits::kNone || (is_small && !is_emulated)) {
     return std::nullopt;
   }
   // Registers of eight lanes.

@@ -2,11 +2,8 @@
 // once a device.
 #pragma once
 
+#include "../../cpp/runtime/growing_table.h"
 #include "../../cpp/runtime/program_cache.h"
-
-#include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
 
 namespace torch_opencl::ops {
 
@@ -20,18 +17,7 @@ class KernelTable {
   runtime::Kernel& find(const runtime::Device& device,
                         const Key& key,
                         const Build& build) {
-    const DeviceKey device_key{&device, key};
-    {
-      const std::shared_lock lock(mutex_);
-      const auto found = kernels_.find(device_key);
-      if (found != kernels_.end()) [[likely]] {
-        return *found->second;
-      }
-    }
-    runtime::Kernel& kernel = build();
-    const std::unique_lock lock(mutex_);
-    kernels_.emplace(device_key, &kernel);
-    return kernel;
+    return *kernels_.find({&device, key}, [&build] { return &build(); });
   }
 
  private:
@@ -46,8 +32,7 @@ class KernelTable {
     }
   };
 
-  std::shared_mutex mutex_;
-  std::unordered_map<DeviceKey, runtime::Kernel*, Hash> kernels_;
+  runtime::GrowingTable<DeviceKey, runtime::Kernel*, Hash> kernels_;
 };
 
 }  // namespace torch_opencl::ops

@@ -243,7 +243,9 @@ struct Plan {
   runtime::Kernel* kernel = nullptr;
 };
 
-Plan plan_pointwise(at::TensorIteratorBase& iter, const PointwiseOp& op) {
+Plan plan_pointwise(runtime::Device& device,
+                    at::TensorIteratorBase& iter,
+                    const PointwiseOp& op) {
   TORCH_CHECK(iter.ndim() <= kMaxDimensions,
               op.name,
               ": opencl supports up to ",
@@ -261,7 +263,6 @@ Plan plan_pointwise(at::TensorIteratorBase& iter, const PointwiseOp& op) {
   plan.compute = compute_type(plan.common);
   check_dtype(op, plan.common);
   check_divisor(iter, op, plan.compute);
-  runtime::Device& device = device_of(iter.tensor_base(0));
   const runtime::DeviceInfo& info = device.info();
   Operands& operands = plan.operands;
 
@@ -366,7 +367,7 @@ void launch_pointwise(runtime::Queue& queue,
                       at::TensorIteratorBase& iter,
                       const PointwiseOp& op,
                       c10::ArrayRef<at::Scalar> scalars) {
-  const Plan plan = plan_pointwise(iter, op);
+  const Plan plan = plan_pointwise(queue.device(), iter, op);
   const auto lock = queue.lock(*plan.kernel);
   ArgumentBinder arguments(*plan.kernel);
   std::optional<runtime::ReportArgument> report;
@@ -379,14 +380,15 @@ void launch_pointwise(runtime::Queue& queue,
 }
 
 // True where it is pending.
-bool pend_counter_addition(at::TensorIteratorBase& iter,
+bool pend_counter_addition(runtime::Queue& queue,
+                           at::TensorIteratorBase& iter,
                            const PointwiseOp& op,
                            c10::ArrayRef<at::Scalar> scalars) {
   const CounterAddition addition = counter_addition(iter, op, scalars);
   if (!addition.counter.defined()) {
     return false;
   }
-  const Plan plan = plan_pointwise(iter, op);
+  const Plan plan = plan_pointwise(queue.device(), iter, op);
   runtime::KernelArguments arguments;
   const NDRange work = add_arguments(arguments, plan, iter, op, scalars);
   pend_counter(addition, {*plan.kernel, work, arguments});
@@ -425,7 +427,7 @@ void pointwise(at::TensorIteratorBase& iter,
   }
   runtime::Queue& queue = queue_of(iter.tensor_base(0));
   if ((queue.has_pending() && joins_pending(iter, op, scalars)) ||
-      pend_counter_addition(iter, op, scalars)) {
+      pend_counter_addition(queue, iter, op, scalars)) {
     return;
   }
   if (!iter.can_use_32bit_indexing()) {

@@ -175,6 +175,9 @@ cl_int wait_for_event(cl_event event) {
 }
 
 void EnqueuedWork::add(const char* name, uint64_t size) noexcept {
+  if (count_.load(std::memory_order_relaxed) > kMostCommands) [[likely]] {
+    return;
+  }
   const uint32_t place = count_.fetch_add(1, std::memory_order_relaxed);
   if (place == 0) {
     started_.store(now(), std::memory_order_relaxed);

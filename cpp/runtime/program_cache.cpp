@@ -5,6 +5,7 @@
 #include "config.h"
 #include "disk_cache.h"
 #include "error.h"
+#include "growing_table.h"
 #include "quirks.h"
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <shared_mutex>
 #include <utility>
 
 namespace torch_opencl::runtime {
@@ -99,8 +99,7 @@ struct ProgramCache::Impl {
   std::string options;
   std::string identity;
 
-  std::shared_mutex kernels_mutex;
-  std::unordered_map<Key, Kernel*, KeyHash> kernels;
+  GrowingTable<Key, Kernel*, KeyHash> kernels;
 
   std::mutex build_mutex;  // everything below
   std::unordered_map<std::string, cl_program> programs;
@@ -328,23 +327,14 @@ Kernel& ProgramCache::get(const KernelSource& source,
     key.names[i] = define.name;
     key.values[i++] = define.value;
   }
-  {
-    const std::shared_lock lock(impl_->kernels_mutex);
-    const auto found = impl_->kernels.find(key);
-    if (found != impl_->kernels.end()) [[likely]] {
-      return *found->second;
+  return *impl_->kernels.find(key, [&] {
+    std::string options;
+    for (const Define& define : defines) {
+      const std::string text = define.text();
+      options += (options.empty() || text.empty() ? "" : " ") + text;
     }
-  }
-  std::string options;
-  for (const Define& define : defines) {
-    const std::string text = define.text();
-    options += (options.empty() || text.empty() ? "" : " ") + text;
-  }
-  Kernel& kernel =
-      impl_->kernel_of(source.name, source.text, kernel_name, options);
-  const std::unique_lock lock(impl_->kernels_mutex);
-  impl_->kernels.emplace(key, &kernel);
-  return kernel;
+    return &impl_->kernel_of(source.name, source.text, kernel_name, options);
+  });
 }
 
 Kernel& ProgramCache::get_generated(const std::string& name,

@@ -40,6 +40,7 @@ def environment(device_class: str) -> dict[str, str]:
         "TORCH_OPENCL_DEVICE_CLASS": device_class,
         "OCLGRIND_DATA_RACES": "1",
         "OCLGRIND_GLOBAL_MEM_SIZE": "2000000000",  # 128 MiB by default
+        "OCLGRIND_LOCAL_MEM_SIZE": "65536",  # 32 KiB by default; GPUs have 48 or 64
         "OCLGRIND_MAX_ERRORS": "100",
     }
 
