@@ -80,14 +80,12 @@ std::optional<UnitsTile> choose_units(const Attention& attention,
   if (head_dim > (is_backward || is_narrow ? 64 : 128)) {
     return std::nullopt;
   }
-  UnitsTile tile{units, is_emulated, 64, 64, 32};
-  if (head_dim > 32 || (is_backward && is_narrow)) {
-    tile.head_dim = head_dim <= 64 ? 64 : 128;
+  UnitsTile tile{units, is_emulated, 64, 64, 128};
+  if (head_dim <= 64) {
+    tile.head_dim = head_dim <= 32 ? 32 : 64;
   }
-  if (is_narrow) {
-    tile.columns = is_backward ? 16 : 32;
-  } else if (head_dim > 64 || (is_backward && head_dim > 32)) {
-    tile.columns = 32;
+  if (is_narrow || is_backward || head_dim > 64) {
+    tile.columns = is_narrow && is_backward ? 16 : 32;
   }
   return tile;
 }
@@ -208,7 +206,7 @@ void run_by_units(const Attention& attention,
           {"COLUMNS", tile.columns},
           {"SCORE_UNITS", tile.columns / unit.columns},
           {"SUM_UNITS", tile.head_dim / unit.columns},
-          {"BLOCKS", tile.columns * tile.head_dim / 16 / items},
+          {"BLOCKS", ceil_div(tile.columns * tile.head_dim / 16, items)},
           {"UNROLL", is_processor ? 1 : 8},
           {"IS_WIDE", access.is_wide},
           {"IS_LARGE", access.is_large},

@@ -35,16 +35,18 @@ ATTENTION = (
     ("attention_matrix", 32, 64),
     ("attention_matrix", 64, 64),
     ("attention_matrix", 128, 32),
-    ("attention_matrix_grad_query", 32, 64),
+    ("attention_matrix_grad_query", 32, 32),
     ("attention_matrix_grad_query", 64, 32),
-    ("attention_matrix_grad_key_value", 32, 64),
+    ("attention_matrix_grad_key_value", 32, 32),
     ("attention_matrix_grad_key_value", 64, 32),
 )
 ATTENTION_OF = {
     "dg2": (
         ("attention_matrix", 32, 32),
         ("attention_matrix", 64, 32),
+        ("attention_matrix_grad_query", 32, 16),
         ("attention_matrix_grad_query", 64, 16),
+        ("attention_matrix_grad_key_value", 32, 16),
         ("attention_matrix_grad_key_value", 64, 16),
     )
 }
@@ -80,7 +82,7 @@ def _attention_options(
         "COLUMNS": columns,
         "SCORE_UNITS": columns // unit_columns,
         "SUM_UNITS": head_dim // unit_columns,
-        "BLOCKS": columns * head_dim // 16 // items,
+        "BLOCKS": max(columns * head_dim // 16 // items, 1),
         "UNROLL": UNROLL,
         "IS_WIDE": 1,
         "IS_LARGE": 0,
