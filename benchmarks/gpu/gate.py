@@ -1,11 +1,11 @@
 """What continuous integration checks of the kernels for GPUs.
 
 The programs of a slice compile for gfx1030, sm_86 and dg2 without spills, those by
-matrix units for the targets that have some. No kernel has private memory but those that baseline.json lists with a reason, with
-no more bytes than there: the list may only shrink, and an entry that is no
-longer needed fails, too, until it is removed (`gpu.lab --update-baseline` does
-so). Training steps have no more launches than their floors. A compiler that is
-missing is a fault.
+matrix units for the targets that have some. No kernel has private memory but those
+that baseline.json lists with a reason, with no more bytes than there: the list may
+only shrink, and an entry that is no longer needed fails, too, until it is removed
+(`gpu.lab --update-baseline` does so). Training steps have no more launches than their
+floors. A compiler that is missing is a fault.
 """
 
 from __future__ import annotations
