@@ -77,15 +77,17 @@ std::optional<UnitsTile> choose_units(const Attention& attention,
   // Registers of eight lanes.
   const bool is_narrow = units == MatrixUnits::kIntel8;
   const int64_t head_dim = attention.head_dim();
-  if (head_dim > (is_backward || is_narrow ? 64 : 128)) {
+  if (head_dim > (is_narrow ? 64 : 128)) {
     return std::nullopt;
   }
   UnitsTile tile{units, is_emulated, 64, 64, 128};
   if (head_dim <= 64) {
     tile.head_dim = head_dim <= 32 ? 32 : 64;
+  } else if (is_backward) {
+    tile.rows = 32;
   }
   if (is_narrow || is_backward || head_dim > 64) {
-    tile.columns = is_narrow && is_backward ? 16 : 32;
+    tile.columns = is_backward && (is_narrow || head_dim > 64) ? 16 : 32;
   }
   return tile;
 }

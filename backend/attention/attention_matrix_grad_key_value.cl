@@ -5,6 +5,7 @@
 #include "philox.clh"
 #include "attention.clh"
 #define MASK_IS_TRANSPOSED 1
+#define LOADS_AHEAD (HEAD_DIM <= 64)  // registers are left for a tile
 #include "attention_units.clh"
 
 // query_score: scores, then weights. grad_score: gradients of weights, then of scores.
@@ -53,9 +54,15 @@ UNITS_KERNEL attention_matrix_grad_key_value(BACKWARD_PARAMETERS,
                  a->queries, a->query_dim)
     DECLARE_WALK(grad, POINTER(grad_out) + HEAD_OFFSET(a->out, b, h), a->out, begin,
                  a->queries, a->value_dim)
+#if LOADS_AHEAD
     GET_TILE(query)
     GET_TILE(grad)
+#endif
     for (int tile_first = begin; tile_first < a->queries; tile_first += COLUMNS) {
+#if !LOADS_AHEAD
+      GET_TILE(query)
+      GET_TILE(grad)
+#endif
       barrier(CLK_LOCAL_MEM_FENCE);
       PUT_TILE(query)
       PUT_TRANSPOSED(query)
@@ -67,8 +74,10 @@ UNITS_KERNEL attention_matrix_grad_key_value(BACKWARD_PARAMETERS,
         normalisers[lane] = POINTER(logsumexp)[row];
         deltas[lane] = POINTER(delta)[row];
       }
+#if LOADS_AHEAD
       GET_TILE(query)
       GET_TILE(grad)
+#endif
       barrier(CLK_LOCAL_MEM_FENCE);
       FOR_SCORES(DECLARE_SCORE, query)
       FOR_SCORES(DECLARE_SCORE, grad)

@@ -30,27 +30,28 @@ LARGE_REGISTERS = {"dg2": " -cl-intel-256-GRF-per-thread"}
 # Rows, columns and items of a wave's unit.
 SHAPES = {"dg2": (8, 8, 8)}
 SHAPE = (16, 16, 32)
-# Kernel, the head's dimensions and columns of a tile.
+# Kernel, the head's dimensions, rows and columns of a tile.
 ATTENTION = (
-    ("attention_matrix", 32, 64),
-    ("attention_matrix", 64, 64),
-    ("attention_matrix", 128, 32),
-    ("attention_matrix_grad_query", 32, 32),
-    ("attention_matrix_grad_query", 64, 32),
-    ("attention_matrix_grad_key_value", 32, 32),
-    ("attention_matrix_grad_key_value", 64, 32),
+    ("attention_matrix", 32, 64, 64),
+    ("attention_matrix", 64, 64, 64),
+    ("attention_matrix", 128, 64, 32),
+    ("attention_matrix_grad_query", 32, 64, 32),
+    ("attention_matrix_grad_query", 64, 64, 32),
+    ("attention_matrix_grad_query", 128, 32, 16),
+    ("attention_matrix_grad_key_value", 32, 64, 32),
+    ("attention_matrix_grad_key_value", 64, 64, 32),
+    ("attention_matrix_grad_key_value", 128, 32, 16),
 )
 ATTENTION_OF = {
     "dg2": (
-        ("attention_matrix", 32, 32),
-        ("attention_matrix", 64, 32),
-        ("attention_matrix_grad_query", 32, 16),
-        ("attention_matrix_grad_query", 64, 16),
-        ("attention_matrix_grad_key_value", 32, 16),
-        ("attention_matrix_grad_key_value", 64, 16),
+        ("attention_matrix", 32, 64, 32),
+        ("attention_matrix", 64, 64, 32),
+        ("attention_matrix_grad_query", 32, 64, 16),
+        ("attention_matrix_grad_query", 64, 64, 16),
+        ("attention_matrix_grad_key_value", 32, 64, 16),
+        ("attention_matrix_grad_key_value", 64, 64, 16),
     )
 }
-ROWS = 64
 UNROLL = 8
 
 
@@ -67,18 +68,17 @@ def _words(defines: dict, compiler: str) -> str:
     )
 
 
-def _attention_options(
-    target: str, dtype: str, head_dim: int, columns: int, rest: dict
-):
+def _attention_options(target: str, dtype: str, tile, rest: dict) -> str:
     units, compiler = UNITS[target]
     unit_rows, unit_columns, wave = SHAPES.get(target, SHAPE)
-    items = ROWS // unit_rows * wave
+    head_dim, rows, columns = tile
+    items = rows // unit_rows * wave
     defines = {
         "MATRIX_UNITS": units,
         "IS_EMULATED": 0,
         "DTYPE": dtype,
         "HEAD_DIM": head_dim,
-        "ROWS": ROWS,
+        "ROWS": rows,
         "COLUMNS": columns,
         "SCORE_UNITS": columns // unit_columns,
         "SUM_UNITS": head_dim // unit_columns,
@@ -101,9 +101,9 @@ def _attention_programs(target: str) -> list[Program]:
     return [
         Program(
             _text(f"attention/{kernel}.cl"),
-            _attention_options(target, dtype, head_dim, columns, kind),
+            _attention_options(target, dtype, tile, kind),
         )
-        for (kernel, head_dim, columns), (dtype, kind) in product(
+        for (kernel, *tile), (dtype, kind) in product(
             ATTENTION_OF.get(target, ATTENTION), kinds
         )
     ]

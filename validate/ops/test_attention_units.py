@@ -40,7 +40,6 @@ def _codes(count: int, dim: int) -> torch.Tensor:
     return (2 * bits - 1).double()
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("dim", [24, 64, 100])
 @pytest.mark.parametrize("units", UNITS)
@@ -58,7 +57,6 @@ def test_exact_weights(device, units, dim, dtype):
     assert torch.equal(result[0].cpu(), v[:, found])
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("units", UNITS)
 def test_which_kernels(device, units):
     _set(units)
@@ -78,7 +76,6 @@ def test_which_kernels(device, units):
     }
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", [(1, 2, 65, 70, 64), (2, 1, 130, 97, 31)])
 @pytest.mark.parametrize("dtype", HALVES)
@@ -88,15 +85,14 @@ def test_sizes(device, units, dtype, sizes, causal):
     check(attend(is_causal=causal), tensors(*sizes), device, dtype)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("units", OF_LARGE_HEADS)
-def test_large_heads(device, units):
+def test_large_heads(device, units, causal):
     _set(units)
     inputs = tensors(1, 2, 66, 70, 128, value_dim=84)
-    check(attend(), inputs, device, torch.float16)
+    check(attend(is_causal=causal), inputs, device, torch.float16)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", [offset, strided])
 @pytest.mark.parametrize("units", ["sm_80", "intel_8"])
 def test_layouts(device, units, layout):
@@ -116,7 +112,6 @@ def test_expanded_and_joined_projections(device):
     check(function, [joined], device, torch.bfloat16)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("units", ["gfx12", "sm_80", "intel_16"])
 @pytest.mark.parametrize("kind", ["bool", "float", "hidden rows"])
 def test_masks(device, kind, units):
@@ -140,7 +135,6 @@ def test_masks(device, kind, units):
     )
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("units", ["gfx11", "sm_80"])
 def test_grouped_queries(device, units):
     _set(units)
@@ -148,7 +142,6 @@ def test_grouped_queries(device, units):
     check(attend(enable_gqa=True, is_causal=True), inputs, device, torch.float16)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("units", ["gfx11", "sm_80", "intel_16"])
 def test_dropout_is_that_of_other_kernels(device, units):
     """Of the same seed the same elements are dropped, forward and backward."""
