@@ -245,18 +245,20 @@ void attention_forward(const Attention& attention,
   const AttentionShape& shape = attention.shape;
   const auto tile =
       choose_units(attention, shape.queries, /*is_backward=*/false);
-  if (tile) {
-    run_by_units(attention,
-                 *tile,
-                 sources::attention_matrix,
-                 "attention_matrix",
-                 access_of(attention,
-                           {attention.query, attention.key, attention.value},
-                           {out}),
-                 shape.queries,
-                 shape.heads,
-                 arg(out),
-                 arg(logsumexp));
+  if (tile && try_units(attention.query, "attention_matrix", [&] {
+        run_by_units(
+            attention,
+            *tile,
+            sources::attention_matrix,
+            "attention_matrix",
+            access_of(attention,
+                      {attention.query, attention.key, attention.value},
+                      {out}),
+            shape.queries,
+            shape.heads,
+            arg(out),
+            arg(logsumexp));
+      })) {
     return;
   }
   run(attention,
@@ -284,7 +286,8 @@ void attention_backward(const Attention& attention,
                arg(gradients.delta),
                arg(results)...);
     };
-    if (const auto tile = choose_units(attention, rows, /*is_backward=*/true)) {
+    const auto tile = choose_units(attention, rows, /*is_backward=*/true);
+    const auto by_units = [&] {
       launched([&](const auto&... arguments) {
         run_by_units(attention,
                      *tile,
@@ -298,7 +301,8 @@ void attention_backward(const Attention& attention,
                                {results...}),
                      arguments...);
       });
-    } else {
+    };
+    if (!tile || !try_units(attention.query, units_kernel, by_units)) {
       launched([&](const auto&... arguments) {
         run(attention, kernels, arguments...);
       });

@@ -12,6 +12,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +76,47 @@ bool multiplies(const at::TensorBase& on,
   }
 }
 
+struct Refusals {
+  std::mutex mutex;
+  std::set<std::pair<int, std::string_view>> kernels;  // by device
+};
+
+Refusals& refusals() {
+  static auto* instance = new Refusals();
+  return *instance;
+}
+
+std::pair<int, std::string_view> refusal_of(const at::TensorBase& on,
+                                            const char* kernel) {
+  return {static_cast<int>(on.device().index()), kernel};
+}
+
 }  // namespace
+
+bool are_units_refused(const at::TensorBase& on, const char* kernel) {
+  Refusals& all = refusals();
+  const std::lock_guard lock(all.mutex);
+  return all.kernels.contains(refusal_of(on, kernel));
+}
+
+void refuse_units(const at::TensorBase& on,
+                  const char* kernel,
+                  const runtime::Error& why) {
+  Refusals& all = refusals();
+  {
+    const std::lock_guard lock(all.mutex);
+    if (!all.kernels.insert(refusal_of(on, kernel)).second) {
+      return;
+    }
+  }
+  const std::string text = why.what();
+  TORCH_WARN("opencl: ",
+             on.device(),
+             " refuses ",
+             kernel,
+             ", which uses its matrix units; another kernel serves. ",
+             text.substr(0, text.find("\nsource:")));
+}
 
 UnitShape shape_of(MatrixUnits units) {
   switch (units) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/runtime/error.h"
 #include "product_choice.h"
 
 namespace torch_opencl::ops {
@@ -31,5 +32,36 @@ constexpr const char* kLargeRegisters = "-cl-intel-256-GRF-per-thread";
 // What torch.backends.opencl.solver asks for, to be emulated: "units_sm_80",
 // "units_intel_8_tile_64x64"; names are those of the kinds. kNone without one.
 MatrixUnits emulated_units();
+
+// Kernels by units that the device has refused, by name: others serve. The
+// first refusal warns.
+bool are_units_refused(const at::TensorBase& on, const char* kernel);
+void refuse_units(const at::TensorBase& on,
+                  const char* kernel,
+                  const runtime::Error& why);
+
+// Calls `launch`, of a kernel by units. False where the driver's compiler or
+// the device refuses it.
+template <class Launch>
+bool try_units(const at::TensorBase& on,
+               const char* kernel,
+               const Launch& launch) {
+  if (are_units_refused(on, kernel)) {
+    return false;
+  }
+  try {
+    launch();
+    return true;
+  } catch (const runtime::BuildError& error) {
+    refuse_units(on, kernel, error);
+  } catch (const runtime::OpenCLError& error) {
+    if (error.code != CL_OUT_OF_RESOURCES &&
+        error.code != CL_INVALID_WORK_GROUP_SIZE) {
+      throw;
+    }
+    refuse_units(on, kernel, error);
+  }
+  return false;
+}
 
 }  // namespace torch_opencl::ops

@@ -24,6 +24,10 @@
      cl_event *event),                                                                 \
     (queue, memory, blocking, offset, bytes, host, count, events, event),              \
     return failure.code)                                                               \
+  _(cl_int, clBuildProgram,                                                            \
+    (cl_program program, cl_uint count, const cl_device_id *devices,                   \
+     const char *options, void(CL_CALLBACK *notify)(cl_program, void *), void *data),  \
+    (program, count, devices, options, notify, data), return failure.code)             \
   _(cl_int, clGetProgramBuildInfo,                                                     \
     (cl_program program, cl_device_id device, cl_program_build_info what, size_t size, \
      void *value, size_t *needed),                                                     \

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 from script import run_process
 
 SOURCE = Path(__file__).with_name("failing_driver.c")
@@ -193,6 +194,41 @@ def test_build_log(run, tmp_path):
         check_use()
         """,
         TORCH_OPENCL_CACHE_DIR=str(tmp_path),
+    )
+
+
+def test_a_compiler_that_refuses_matrix_units(run, device, tmp_path):
+    """The next kernel serves, with one warning."""
+    if torch.opencl.get_device_properties(device).platform.startswith("Portable"):
+        pytest.skip("PoCL compiles each GPU kernel of attention for a minute")
+    run(
+        PROLOGUE,
+        """
+        import warnings
+
+        def attend():
+            torch.manual_seed(0)
+            x = torch.randn(1, 2, 30, 16).to(DEVICE, torch.float16).requires_grad_()
+            out = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+            return out, torch.autograd.grad(out.float().square().sum(), x)[0]
+
+        torch.set_warn_always(True)
+        expected = attend()
+        torch.opencl.synchronize(DEVICE)
+        torch.backends.opencl.solver = "units_sm_80"
+        for refusals in (3, 0):  # forward, two in backward, and not again
+            fail("clBuildProgram", -11, calls=refusals)
+            with warnings.catch_warnings(record=True) as seen:
+                result = attend()
+                torch.opencl.synchronize(DEVICE)
+            texts = [str(warning.message) for warning in seen]
+            assert len(texts) == refusals, texts
+            assert all("matrix units" in text for text in texts), texts
+            for one, other in zip(result, expected, strict=True):
+                assert torch.equal(one, other)
+        """,
+        TORCH_OPENCL_CACHE_DIR=str(tmp_path),
+        TORCH_OPENCL_DEVICE_CLASS="gpu",
     )
 
 

@@ -25,19 +25,22 @@ class Results:
 
     def __init__(self) -> None:
         self._groups: list[list[torch.Tensor]] = []  # those of one storage together
+        # Of groups, by the storage's address; of tensors without memory by id.
+        self._numbers: dict[tuple[int, int], int] = {}
 
     def add(self, tensor: torch.Tensor) -> Place:
         """Keeps the tensor, which nobody else may keep."""
         storage = tensor.untyped_storage().data_ptr()
-        for number, group in enumerate(self._groups):
-            for index, own in enumerate(group):
-                if own is tensor:
-                    return Place(number, index)
-            if storage and group[0].untyped_storage().data_ptr() == storage:
-                group.append(tensor)
-                return Place(number, len(group) - 1)
-        self._groups.append([tensor])
-        return Place(len(self._groups) - 1, 0)
+        key = (storage, 0 if storage else id(tensor))
+        number = self._numbers.setdefault(key, len(self._groups))
+        if number == len(self._groups):
+            self._groups.append([])
+        group = self._groups[number]
+        for index, own in enumerate(group):
+            if own is tensor:
+                return Place(number, index)
+        group.append(tensor)
+        return Place(number, len(group) - 1)
 
     def __getitem__(self, place: Place) -> torch.Tensor:
         return self._groups[place.group][place.index]
