@@ -16,7 +16,8 @@ tests elsewhere with `gpu_class`.
 Of the cases of a kernel test an ordinary run takes some, so that a run without
 compiled programs on disk is short: one in a few of many, all of few. A test
 elsewhere can ask for the same, and a kernel test for another share, by the mark
-`sampled`. A test in validate/networks runs on one of the devices.
+`sampled`. A test in validate/networks, or one that is marked `one_device`, runs on one
+of the devices.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "sampled(n): one case in n of a device's; all with --full"
     )
+    config.addinivalue_line("markers", "one_device: on one of them; all with --full")
     faulthandler.enable()
     # These are read when the extension loads, so they stand before any import
     # of torch; worker processes inherit them.
@@ -151,11 +153,12 @@ def _left_out_of_guard_mode(items: list[pytest.Item]) -> set[pytest.Item]:
 
 
 def _of_other_devices(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of tests of networks: those that are not for the device that the seed picks."""
+    """Of tests for one device: those that are not for the one that the seed picks."""
     cases = defaultdict(lambda: defaultdict(set))
     for item in items:
         device = getattr(item, "callspec", None) and item.callspec.params.get("device")
-        if device and _NETWORK_TESTS in item.path.parents:
+        is_for_one = _NETWORK_TESTS in item.path.parents
+        if device and (is_for_one or item.get_closest_marker("one_device")):
             cases[item.nodeid.partition("[")[0]][device].add(item)
     left_out = set()
     for test, by_device in cases.items():

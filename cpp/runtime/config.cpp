@@ -24,7 +24,8 @@ const std::vector<ConfigEntry>& config_entries() {
        "for fewer; empty: wide with AVX-512."},
       {"TORCH_OPENCL_MATRIX_UNITS",
        "1",
-       "0: products of float16 and bfloat16 leave a GPU's matrix units idle."},
+       "0: products and attention of float16 and bfloat16 leave a GPU's matrix "
+       "units idle."},
       {"TORCH_OPENCL_CACHE_DIR",
        "",
        "Directory of compiled programs. Empty: `torch_opencl` in "

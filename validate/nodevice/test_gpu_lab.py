@@ -438,7 +438,12 @@ def test_programs_of_matrix_units() -> None:
     assert made.keys() <= set(targets.TARGETS)
     for own in made.values():
         assert len({program.key for program in own}) == len(own)
-        assert {program.name for program in own} == {"product_matrix"}
+        assert {program.name for program in own} == {
+            "product_matrix",
+            "attention_matrix",
+            "attention_matrix_grad_query",
+            "attention_matrix_grad_key_value",
+        }
         assert "kernel" in own[0].text and "#include" not in own[0].text
 
 

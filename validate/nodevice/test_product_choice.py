@@ -106,7 +106,7 @@ def test_matrix_units_are_taken_where_they_fit(choose):
         ((*RADEON[:4], GFX11), 0, (128, 128, GFX11)),
         ((*RADEON[:4], GFX11), 1, (128, 128, GFX11)),
         ((32, 1024, 65536, 1, INTEL_8), 0, (64, 64, INTEL_8)),
-        ((32, 1024, 65536, 1, INTEL_8), 1, (64, 64, 0)),  # an image, few registers
+        ((32, 1024, 65536, 1, INTEL_8), 1, (64, 64, INTEL_8)),  # an image
         ((36, 64, 65536, 0, GFX11), 0, (32, 32, 0)),  # small work-groups
     ]
     chosen = choose([(1, 2048, 2048, 2048, 4, image, *on) for on, image, _ in cases])

@@ -47,25 +47,27 @@ def test_ends_of_rows(device, name):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_numbers_and_repeated_rows(device, dtype):
+@pytest.mark.parametrize(
+    ("rows", "size"), [(1, 49), (5, 15), (1200, 16), (33, 17), (333, 49), (9, 1023)]
+)
+def test_numbers_and_repeated_rows(device, rows, size, dtype):
     """A vector holds the end of a row and the beginning of the next."""
-    for rows, size in ((1, 49), (5, 15), (1200, 16), (33, 17), (333, 49), (9, 1023)):
-        whole = (rows, 4, size)
-        x, y = (torch.randn(whole).to(dtype) for _ in range(2))
-        shapes = [(rows, 4, 1), (rows, 1, 1), (1, 4, 1), (1, 1, 1)]
-        shapes += [(rows, 1, size), (1, 4, size), (1, 1, size)]
-        for shape in shapes:
-            number = torch.randn(shape).to(dtype)
-            check(torch.mul, [x, number], device, dtype)
-            check(lambda y, x: y - x, [x, number], device, dtype)
-            check(torch.lerp, [x, number, y], device, dtype)
-            check(lambda x, y: torch.where(y > 0, x, y), [number, y], device, dtype)
-            expanded = number.to(device).expand(whole).clone()
-            assert torch.equal(expanded.cpu(), number.expand(whole))
-            there = x.to(device).mul_(number.to(device))
-            torch.testing.assert_close(there.cpu(), x * number)
-            chosen = torch.where((number > 0).to(device), x.to(device), 8.0)
-            torch.testing.assert_close(chosen.cpu(), torch.where(number > 0, x, 8.0))
+    whole = (rows, 4, size)
+    x, y = (torch.randn(whole).to(dtype) for _ in range(2))
+    shapes = [(rows, 4, 1), (rows, 1, 1), (1, 4, 1), (1, 1, 1)]
+    shapes += [(rows, 1, size), (1, 4, size), (1, 1, size)]
+    for shape in shapes:
+        number = torch.randn(shape).to(dtype)
+        check(torch.mul, [x, number], device, dtype)
+        check(lambda y, x: y - x, [x, number], device, dtype)
+        check(torch.lerp, [x, number, y], device, dtype)
+        check(lambda x, y: torch.where(y > 0, x, y), [number, y], device, dtype)
+        expanded = number.to(device).expand(whole).clone()
+        assert torch.equal(expanded.cpu(), number.expand(whole))
+        there = x.to(device).mul_(number.to(device))
+        torch.testing.assert_close(there.cpu(), x * number)
+        chosen = torch.where((number > 0).to(device), x.to(device), 8.0)
+        torch.testing.assert_close(chosen.cpu(), torch.where(number > 0, x, 8.0))
 
 
 def test_numbers_and_repeated_rows_past_the_caches(device):

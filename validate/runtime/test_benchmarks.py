@@ -33,6 +33,7 @@ def test_every_command_line_tool_is_run():
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.one_device
 @pytest.mark.parametrize("name", COMMANDS)
 def test_benchmark(device, name, tmp_path):
     numbers = tmp_path / "numbers.json"

@@ -39,6 +39,7 @@ def assert_is_a_picture(file: Path) -> None:
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.one_device
 @pytest.mark.parametrize("name", PICTURES)
 def test_quick_form(device, name, tmp_path):
     picture = tmp_path / "picture.png"
@@ -55,6 +56,7 @@ def test_quick_form(device, name, tmp_path):
     assert_is_a_picture(picture)
 
 
+@pytest.mark.one_device
 def test_digits_in_quick_form(device, tmp_path):
     picture = tmp_path / "picture.png"
     run_example(

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).parents[1] / "run_fuzz.py"
 
 
@@ -19,6 +21,7 @@ def run_fuzz(*arguments: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.one_device
 def test_a_few_cases(device):
     options = ("--seed", "0", "--cases", "8", "--jobs", "1", "--json")
     process = run_fuzz("--device", str(device), *options)

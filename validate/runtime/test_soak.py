@@ -33,6 +33,7 @@ def grown(verdict: dict) -> set[str]:
 
 
 # Other tests at the same time have caches and cores, too.
+@pytest.mark.one_device
 def test_a_run_without_faults_passes(device, tmp_path):
     status, verdict = soak(device, tmp_path)
     assert grown(verdict) <= {"CPU time of a round"}, verdict
@@ -45,6 +46,7 @@ def test_a_run_without_faults_passes(device, tmp_path):
     assert len(samples) == 32
 
 
+@pytest.mark.one_device
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("fault", "found"),
