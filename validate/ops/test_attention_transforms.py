@@ -8,6 +8,8 @@ from torch.func import grad, jacfwd, jacrev, jvp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 
+pytestmark = pytest.mark.usefixtures("attention_compiles")
+
 
 def _squares(*tensors):
     return attention(*tensors).square().sum()

@@ -10,7 +10,10 @@ from against_cpu import check, offset, strided
 from test_attention import attend, tensors
 from test_matrix_units import HALVES, UNITS
 
-pytestmark = pytest.mark.usefixtures("attention_compiles")
+pytestmark = [
+    pytest.mark.usefixtures("attention_compiles"),
+    pytest.mark.filterwarnings("error:.*which uses its matrix units"),
+]
 # Whose registers hold tiles of 128 dimensions.
 OF_LARGE_HEADS = [units for units in UNITS if units != "intel_8"]
 

@@ -38,7 +38,6 @@ def _mm(device, shape, dtype, left=contiguous, right=contiguous):
     check(torch.mm, inputs, device, dtype, backward=False)
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("units", UNITS)
@@ -55,7 +54,6 @@ def test_exact_numbers(device, units, tile, dtype):
     assert torch.equal(result.cpu(), (a @ b).to(dtype))
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("units", UNITS)
 def test_edges(device, units):
     _set(units)
@@ -65,7 +63,6 @@ def test_edges(device, units):
 
 
 # Sizes of full vectors, and others.
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", [(68, 48, 72), (33, 31, 35)])
 @pytest.mark.parametrize("right", [contiguous, transposed, strided, offset])
 @pytest.mark.parametrize("left", [contiguous, transposed, strided, offset])
@@ -74,7 +71,6 @@ def test_layouts(device, left, right, shape):
     _mm(device, shape, torch.bfloat16, left, right)
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("units", UNITS)
 def test_split_depths_batches_and_addends(device, units, dtype):
@@ -92,7 +88,6 @@ def test_split_depths_batches_and_addends(device, units, dtype):
     check(torch.bmm, inputs, device, dtype)
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("layout", [contiguous, channels_last])
 @pytest.mark.parametrize("units", UNITS)
 def test_convolutions(device, units, layout):

@@ -96,5 +96,7 @@ def _differences(name: str, device: torch.device, wanted: bool) -> list[str]:
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", _OPS)
-def test_strides(device, name, training):
+def test_strides(request, device, name, training):
+    if "attention" in name:
+        request.getfixturevalue("attention_compiles")
     assert not _differences(name, device, training)
