@@ -93,19 +93,14 @@ def _attention_options(target: str, dtype: str, tile, rest: dict) -> str:
 
 
 def _attention_programs(target: str) -> list[Program]:
-    """Each tile; float16 causal, bfloat16 with a mask and dropout."""
-    kinds = (
-        ("float16", {"IS_CAUSAL": 1}),
-        ("bfloat16", {"HAS_MASK": 1, "HAS_DROPOUT": 1}),
-    )
+    """Each tile, of what takes the most registers: bfloat16, a mask and dropout."""
+    kind = {"HAS_MASK": 1, "HAS_DROPOUT": 1}
     return [
         Program(
             _text(f"attention/{kernel}.cl"),
-            _attention_options(target, dtype, tile, kind),
+            _attention_options(target, "bfloat16", tile, kind),
         )
-        for (kernel, *tile), (dtype, kind) in product(
-            ATTENTION_OF.get(target, ATTENTION), kinds
-        )
+        for kernel, *tile in ATTENTION_OF.get(target, ATTENTION)
     ]
 
 
