@@ -180,8 +180,7 @@ void run(const Attention& attention,
          arguments...);
 }
 
-// A work-group has a tile of the `rows` of a head. The kernel is named as its
-// file.
+// A work-group has a tile of the `rows` of a head.
 template <class... Arguments>
 void run_by_units(const Attention& attention,
                   const UnitsTile& tile,
@@ -194,9 +193,6 @@ void run_by_units(const Attention& attention,
   const UnitShape unit = shape_of(tile.units);
   const int64_t items = tile.rows / unit.rows * unit.wave;
   const at::ScalarType mask_dtype = mask_dtype_of(attention);
-  // Compilers of CPU drivers take long for what GPUs unroll.
-  const bool is_processor =
-      (aten::device_of(attention.query).info().type & CL_DEVICE_TYPE_CPU) != 0;
   launch(attention.query,
          source,
          kernel,
@@ -209,7 +205,7 @@ void run_by_units(const Attention& attention,
           {"SCORE_UNITS", tile.columns / unit.columns},
           {"SUM_UNITS", tile.head_dim / unit.columns},
           {"BLOCKS", ceil_div(tile.columns * tile.head_dim / 16, items)},
-          {"UNROLL", is_processor ? 1 : 8},
+          {"UNROLL", unroll_of(attention.query, 8)},
           {"IS_WIDE", access.is_wide},
           {"IS_LARGE", access.is_large},
           {"HAS_MASK", attention.mask.defined()},

@@ -150,9 +150,6 @@ void launch_tiles(const at::TensorBase& on,
     return static_cast<int32_t>(operand.lines -
                                 (access.is_along_lines ? access.width() : 1));
   };
-  // Compilers of CPU drivers take long for what GPUs unroll.
-  const bool is_processor =
-      (aten::device_of(on).info().type & CL_DEVICE_TYPE_CPU) != 0;
   const ProductImage* const image = l.image;
   const bool uses_units = choice.units != MatrixUnits::kNone;
   with_image(
@@ -174,7 +171,7 @@ void launch_tiles(const at::TensorBase& on,
              {"ITEM_ROWS", tile.item_rows},
              {"ITEM_COLUMNS", tile.item_columns},
              {"STEP", tile.step},
-             {"UNROLL", is_processor ? 1 : tile.step},
+             {"UNROLL", unroll_of(on, tile.step)},
              {"HAS_TOTALS", choice.has_totals},
              {"SUM_BLOCK", p.sum_block},
              {"LEFT_ALONG_LINES", l.left_access.is_along_lines},
@@ -238,6 +235,11 @@ void launch_tiles(const at::TensorBase& on,
 }
 
 }  // namespace
+
+int64_t unroll_of(const at::TensorBase& on, int64_t steps) {
+  const cl_device_type type = aten::device_of(on).info().type;
+  return (type & CL_DEVICE_TYPE_CPU) != 0 ? 1 : steps;
+}
 
 ProductDevice product_device_of(const runtime::DeviceInfo& info) {
   // Intel counts its execution units, sixteen of which share local memory.

@@ -78,6 +78,10 @@ inline bool are_fours(std::initializer_list<int64_t> values) {
   return true;
 }
 
+// What a kernel for GPUs unrolls a loop of `steps` by: compilers of CPU
+// drivers, where such kernels are tested, take long for it.
+int64_t unroll_of(const at::TensorBase& on, int64_t steps);
+
 ProductDevice product_device_of(const runtime::DeviceInfo& info);
 
 // On the device of `on`, whose dtype is that of output and addend.
