@@ -35,7 +35,7 @@ DType mover_of(at::ScalarType type, Indexed mode) {
 
 // How a work-item of a CPU goes along the first dimension: not at all, over
 // elements that follow each other and share their indices, or over any.
-enum class Run { kNone, kShared, kAny };
+enum class Run : uint8_t { kNone, kShared, kAny };
 
 // Dimensions that work-items share out, then those one work-item walks.
 struct Order {
@@ -45,34 +45,17 @@ struct Order {
 
 // What the text of a kernel depends on.
 struct Key {
-  DType dtype;
-  Indexed mode;
   int dimensions;
   int parallel;
   int indices;
-  bool is_large;
-  bool non_temporal;  // shared runs are stored non-temporally
-  bool wraps;         // negative indices
-  bool skips;         // an index
+  DType dtype;
+  Indexed mode;
   Run run;
-
-  bool operator==(const Key&) const = default;
-  size_t hash() const {
-    size_t hash = 0;
-    for (const int field : {static_cast<int>(dtype),
-                            static_cast<int>(mode),
-                            dimensions,
-                            parallel,
-                            indices,
-                            int{is_large},
-                            int{non_temporal},
-                            int{wraps},
-                            int{skips},
-                            static_cast<int>(run)}) {
-      hash = hash * 31 + field;
-    }
-    return hash;
-  }
+  bool is_large;
+  bool non_temporal;   // shared runs are stored non-temporally
+  bool wraps;          // negative indices
+  bool skips;          // an index
+  uint8_t unused = 0;  // instead of padding
 };
 
 Order order_of(const at::TensorIteratorBase& iter, Indexed mode) {
@@ -340,17 +323,17 @@ void launch_indexed(at::TensorIteratorBase& iter,
   runtime::Queue& queue = queue_of(iter.tensor_base(0));
   runtime::Kernel& kernel =
       find_kernel(queue.device(),
-                  {dtype,
-                   mode,
-                   static_cast<int>(order.dimensions.size()),
+                  {static_cast<int>(order.dimensions.size()),
                    order.parallel,
                    indices,
+                   dtype,
+                   mode,
+                   run,
                    is_large,
                    run == Run::kShared && mode == Indexed::kGet &&
                        exceeds_caches(queue.device(), iter.numel() * item),
                    by.wraps,
-                   by.skipped.has_value(),
-                   run});
+                   by.skipped.has_value()});
   const runtime::ReportArgument reports(queue, by.op);
   const auto lock = queue.lock(kernel);
   ArgumentBinder arguments(kernel);

@@ -19,10 +19,10 @@ constexpr PointwiseOp kAddRelu{
     .scalars = "alpha"};
 
 void compute(at::TensorIteratorBase& iter, const Scalar& alpha) {
-  TORCH_CHECK(
-      at::isFloatingType(iter.dtype()) || at::isIntegralType(iter.dtype()),
-      "Unsupported datatype for add_relu:",
-      iter.dtype());
+  TORCH_CHECK(at::isFloatingType(iter.dtype()) ||
+                  at::isIntegralType(iter.dtype(), /*includeBool=*/false),
+              "Unsupported datatype for add_relu:",
+              iter.dtype());
   pointwise_with(iter, kAddRelu, alpha);
 }
 

@@ -48,8 +48,8 @@ class PendingAddition : public runtime::PendingLaunch {
 CounterAddition counter_addition(const at::TensorIteratorBase& iter,
                                  const PointwiseOp& op,
                                  c10::ArrayRef<at::Scalar> scalars) {
-  if (!op.counts || iter.numel() != 1 || iter.noutputs() != 1 ||
-      iter.ntensors() != 3 || scalars.size() != 1 || !iter.is_cpu_scalar(2) ||
+  if (iter.numel() != 1 || iter.noutputs() != 1 || iter.ntensors() != 3 ||
+      scalars.size() != 1 || !iter.is_cpu_scalar(2) ||
       !iter.tensor_base(0).is_same(iter.tensor_base(1)) ||
       iter.dtype(0) != at::kLong || iter.dtype(2) != at::kLong) {
     return {};

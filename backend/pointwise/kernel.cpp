@@ -6,21 +6,6 @@
 
 namespace torch_opencl::ops {
 
-size_t PointwiseKey::hash() const {
-  size_t hash = std::hash<const void*>()(op);
-  const auto mix = [&hash](size_t value) {
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
-  };
-  mix(static_cast<size_t>(compute) | static_cast<size_t>(layout) << 8 |
-      size_t(operands) << 16 | size_t(dimensions) << 24 |
-      size_t(host_operands) << 32 | size_t(non_temporal) << 40 |
-      size_t(rounded) << 41 | static_cast<size_t>(common) << 49);
-  for (int i = 0; i < operands; ++i) {
-    mix(static_cast<size_t>(dtypes[i]) | size_t(inner[i]) << 8);
-  }
-  return hash ^ (hash >> 29);
-}
-
 bool keeps_dtypes(const PointwiseOp& op) {
   return *op.outputs != '\0';
 }

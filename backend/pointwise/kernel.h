@@ -47,9 +47,7 @@ struct PointwiseKey {
   // Innermost stride of the strided chunks: 0, 1, 2, or 3 for any other; of
   // joined ones 0, 1 where all is contiguous, or kRepeatedRun.
   std::array<uint8_t, kMaxOperands> inner;
-
-  bool operator==(const PointwiseKey&) const = default;
-  size_t hash() const;
+  std::array<uint8_t, 7> unused;  // instead of padding
 };
 
 constexpr uint8_t kRepeatedRun = 4;

@@ -113,7 +113,7 @@ bool writes_elsewhere(const at::TensorIteratorBase& iter) {
 
 struct Operands {
   std::array<void*, kMaxOperands> data{};
-  std::array<Dimensions, kMaxOperands> strides{};
+  std::array<Dimensions, kMaxOperands> strides;  // of the operands there are
   Dimensions sizes{};
   bool contiguous = true;
   std::vector<at::Tensor> transposed;  // what some of `data` belongs to
@@ -129,6 +129,7 @@ Operands describe(const at::TensorIteratorBase& iter) {
   }
   for (int i = 0; i < iter.ntensors(); ++i) {
     operands.data[i] = iter.data_ptr(i);
+    operands.strides[i] = {};
     const int64_t item = static_cast<int64_t>(iter.element_size(i));
     for (int d = 0; d < dimensions; ++d) {
       operands.strides[i][d] = static_cast<int32_t>(iter.strides(i)[d] / item);
@@ -183,7 +184,7 @@ void turn_inputs(const at::TensorIteratorBase& iter, Operands& operands) {
 // Runs of few elements cost more than they hold: a longer dimension becomes the
 // innermost. The ones it passes follow at once, so that their lines of memory
 // are still in the caches.
-void lengthen_runs(Operands& operands, int dimensions) {
+void lengthen_runs(Operands& operands, int dimensions, int count) {
   int longest = 0;
   for (int d = 1; d < dimensions && operands.sizes[longest] < kShortRun; ++d) {
     if (operands.sizes[d] > operands.sizes[longest]) {
@@ -195,8 +196,8 @@ void lengthen_runs(Operands& operands, int dimensions) {
         values.begin(), values.begin() + longest, values.begin() + longest + 1);
   };
   front(operands.sizes);
-  for (Dimensions& strides : operands.strides) {
-    front(strides);
+  for (int i = 0; i < count; ++i) {
+    front(operands.strides[i]);
   }
 }
 
@@ -279,7 +280,7 @@ Plan plan_pointwise(runtime::Device& device,
   }
   if (key.layout == PointwiseLayout::kStridedChunks) {
     turn_inputs(iter, operands);
-    lengthen_runs(operands, iter.ndim());
+    lengthen_runs(operands, iter.ndim(), key.operands);
   }
   for (int i = 0; i < key.operands; ++i) {
     key.dtypes[i] = dtype_of(iter.dtype(i));
@@ -400,8 +401,10 @@ bool pend_counter_addition(runtime::Queue& queue,
 uint8_t rounded_operands(const at::TensorIteratorBase& iter,
                          const PointwiseOp& op,
                          at::ScalarType common) {
-  const bool is_copy = std::string_view(op.expression) == op.inputs;
-  if (compute_type(common) == common || keeps_dtypes(op) || is_copy) {
+  const auto is_copy = [&op] {
+    return std::string_view(op.expression) == op.inputs;
+  };
+  if (compute_type(common) == common || keeps_dtypes(op) || is_copy()) {
     return 0;
   }
   uint8_t rounded = 0;
@@ -427,7 +430,7 @@ void pointwise(at::TensorIteratorBase& iter,
   }
   runtime::Queue& queue = queue_of(iter.tensor_base(0));
   if ((queue.has_pending() && joins_pending(iter, op, scalars)) ||
-      pend_counter_addition(queue, iter, op, scalars)) {
+      (op.counts && pend_counter_addition(queue, iter, op, scalars))) {
     return;
   }
   if (!iter.can_use_32bit_indexing()) {

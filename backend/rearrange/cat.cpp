@@ -10,7 +10,6 @@
 #include <ATen/ops/cat_ops.h>
 
 #include <algorithm>
-#include <vector>
 
 namespace torch_opencl::ops {
 namespace {
@@ -35,37 +34,45 @@ constexpr PointwiseOp kCopies[kMostAtOnce + 1] = {
      .inputs = "from0 from1 from2 from3",
      .outputs = "to0 to1 to2 to3"}};
 
+using Tensors = c10::SmallVector<const at::Tensor*, 8>;
+
 // Tensors of the same sizes, strides and dtype, which is the output's.
-bool copies_at_once(const std::vector<at::Tensor>& tensors,
-                    const at::Tensor& out) {
-  const at::Tensor& first = tensors.front();
+bool copies_at_once(const Tensors& tensors, const at::Tensor& out) {
+  const at::Tensor& first = *tensors.front();
   return tensors.size() > 1 && !aten::device_of(out).is_cpu() &&
          !out.is_complex() && first.dim() <= kMaxCatDimensions &&
          std::all_of(
-             tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-               return tensor.sizes() == first.sizes() &&
-                      tensor.strides() == first.strides() &&
-                      tensor.scalar_type() == out.scalar_type() &&
-                      tensor.device() == out.device() && !tensor.is_neg();
+             tensors.begin(), tensors.end(), [&](const at::Tensor* tensor) {
+               return tensor->sizes() == first.sizes() &&
+                      tensor->strides() == first.strides() &&
+                      tensor->scalar_type() == out.scalar_type() &&
+                      tensor->device() == out.device() && !tensor->is_neg();
              });
 }
 
-// `slices` of the output are the tensors' places.
-void copy_several(c10::ArrayRef<at::Tensor> tensors,
-                  c10::ArrayRef<at::Tensor> slices) {
+// Into the output from `place` on, which moves behind them.
+void copy_several(c10::ArrayRef<const at::Tensor*> tensors,
+                  const at::Tensor& out,
+                  int64_t dim,
+                  int64_t& place) {
+  const auto take_slice = [&](const at::Tensor& tensor) {
+    const int64_t first = place;
+    place += tensor.size(dim);
+    return out.narrow(dim, first, place - first);
+  };
   if (tensors.size() == 1) {
-    slices[0].copy_(tensors[0]);
+    take_slice(*tensors[0]).copy_(*tensors[0]);
     return;
   }
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(false)
       .check_all_same_dtype(false)
       .resize_outputs(false);
-  for (const at::Tensor& slice : slices) {
-    config.add_owned_output(as_bytes(slice));
+  for (const at::Tensor* tensor : tensors) {
+    config.add_owned_output(as_bytes(take_slice(*tensor)));
   }
-  for (const at::Tensor& tensor : tensors) {
-    config.add_owned_const_input(as_bytes(tensor));
+  for (const at::Tensor* tensor : tensors) {
+    config.add_owned_const_input(as_bytes(*tensor));
   }
   at::TensorIterator iter = config.build();
   pointwise(iter, kCopies[tensors.size()], {});
@@ -76,25 +83,21 @@ struct cat_out : at::meta::structured_cat {
             const at::ITensorListRef& tensors,
             int64_t /*dim*/,
             const at::Tensor& out) {
-    std::vector<at::Tensor> wanted, slices;
-    int64_t first = 0;
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.dim() == 1 && tensor.size(0) == 0) {
-        continue;  // of any rank, for history's sake
+    Tensors wanted;
+    for_each_tensor(tensors, [&](const at::Tensor& tensor) {
+      // An empty one may have one dimension, for history's sake.
+      if (tensor.dim() != 1 || tensor.size(0) != 0) {
+        wanted.push_back(&tensor);
       }
-      const int64_t count = tensor.size(precomputed.dim);
-      slices.push_back(out.narrow(precomputed.dim, first, count));
-      wanted.push_back(tensor);
-      first += count;
-    }
+    });
     if (wanted.empty()) {
       return;
     }
     const size_t at_once = copies_at_once(wanted, out) ? kMostAtOnce : 1;
+    int64_t place = 0;
     for (size_t i = 0; i < wanted.size(); i += at_once) {
       const size_t count = std::min(at_once, wanted.size() - i);
-      copy_several(c10::ArrayRef(wanted).slice(i, count),
-                   c10::ArrayRef(slices).slice(i, count));
+      copy_several({wanted.data() + i, count}, out, precomputed.dim, place);
     }
   }
 };

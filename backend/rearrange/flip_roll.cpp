@@ -77,7 +77,7 @@ bool joins_threes(FlipRollProblem& p) {
 
 // Copies all dimensions at once and returns true, unless they are too many.
 bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
-  if (out.element_size() > sizeof(int64_t)) {
+  if (out.element_size() > int64_t{sizeof(int64_t)}) {
     moves.emplace_back();
     return move_at_once(
         at::view_as_real(self), at::view_as_real(out), std::move(moves));

@@ -6,34 +6,6 @@ namespace torch_opencl::ops {
 
 using runtime::dtype_name;
 
-size_t ReductionKey::hash() const {
-  size_t value = std::hash<const void*>()(op);
-  const auto mix = [&value](size_t field) {
-    value = (value ^ field) * 0x9E3779B97F4A7C15ull;
-    value ^= value >> 29;
-  };
-  for (const size_t field : {size_t(compute),
-                             size_t(input_count),
-                             size_t(output_count),
-                             size_t(kept),
-                             size_t(reduced),
-                             size_t(is_large),
-                             size_t(units),
-                             size_t(is_split),
-                             size_t(is_vector),
-                             size_t(joins_rows),
-                             size_t(layout)}) {
-    mix(field);
-  }
-  for (const runtime::DType dtype : inputs) {
-    mix(static_cast<size_t>(dtype));
-  }
-  for (const runtime::DType dtype : outputs) {
-    mix(static_cast<size_t>(dtype));
-  }
-  return value;
-}
-
 namespace {
 
 std::string fold_text(const ReductionKey& key) {

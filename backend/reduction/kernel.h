@@ -37,9 +37,7 @@ struct ReductionKey {
   bool is_vector;   // lanes are one vector: is_unit and the op is vectorizable
   bool joins_rows;  // kOuter with vectors: several short rows count as one
   ReductionLayout layout;
-
-  bool operator==(const ReductionKey&) const = default;
-  size_t hash() const;
+  std::array<uint8_t, 5> unused;  // instead of padding
 };
 
 constexpr size_t kReductionGroup = 128;  // work-items of kGroup, kItem

@@ -4,12 +4,14 @@
 
 #include "same_device.h"
 
+#include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/native/CPUFallback.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,6 +33,16 @@ enum class Numbers { kReal, kRealAndComplex };
 // real do not count.
 bool is_supported(const at::Tensor& tensor, Numbers numbers = Numbers::kReal);
 
+// The iterators of a list ask at each step what it is.
+template <class Call>
+void for_each_tensor(const at::ITensorListRef& list, const Call& call) {
+  if (list.isUnboxed()) {
+    std::for_each(list.toUnboxed().begin(), list.toUnboxed().end(), call);
+  } else {
+    std::for_each(list.begin(), list.end(), call);
+  }
+}
+
 namespace detail {
 
 template <class T>
@@ -41,12 +53,11 @@ bool is_argument_supported(const T& argument, Numbers numbers) {
   } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
     return !argument.has_value() || is_supported(*argument, numbers);
   } else if constexpr (std::is_same_v<T, at::ITensorListRef>) {
-    for (const at::Tensor& tensor : argument) {
-      if (!is_supported(tensor, numbers)) {
-        return false;
-      }
-    }
-    return true;
+    bool all = true;
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      all &= is_supported(tensor, numbers);
+    });
+    return all;
   } else if constexpr (std::is_same_v<T, at::Scalar>) {
     return takes_complex || !argument.isComplex();
   } else if constexpr (std::is_same_v<T, std::optional<at::ScalarType>>) {

@@ -6,48 +6,9 @@
 
 namespace torch_opencl::aten {
 
-DType dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kBool:
-      return DType::kBool;
-    case at::kByte:
-      return DType::kUInt8;
-    case at::kChar:
-      return DType::kInt8;
-    case at::kUInt16:
-      return DType::kUInt16;
-    case at::kShort:
-      return DType::kInt16;
-    case at::kUInt32:
-      return DType::kUInt32;
-    case at::kInt:
-      return DType::kInt32;
-    case at::kUInt64:
-      return DType::kUInt64;
-    case at::kLong:
-      return DType::kInt64;
-    case at::kHalf:
-      return DType::kFloat16;
-    case at::kBFloat16:
-      return DType::kBFloat16;
-    case at::kFloat:
-      return DType::kFloat32;
-    case at::kDouble:
-      return DType::kFloat64;
-    case at::kComplexHalf:
-      return DType::kComplex32;
-    case at::kComplexFloat:
-      return DType::kComplex64;
-    case at::kComplexDouble:
-      return DType::kComplex128;
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          false, "opencl kernels do not support dtype ", type);
-  }
-}
-
-at::ScalarType compute_type(at::ScalarType type) {
-  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+void throw_no_dtype(at::ScalarType type) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "opencl kernels do not support dtype ", type);
 }
 
 namespace {
@@ -93,6 +54,14 @@ BufferView arg(const at::TensorBase& tensor) {
   return has_memory(tensor)
              ? arg_at(tensor.const_data_ptr(), tensor.scalar_type())
              : BufferView();
+}
+
+void throw_not_opencl(c10::Device device) {
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at "
+              "least two devices, opencl and ",
+              device,
+              "!");
 }
 
 runtime::Device& device_of(const at::TensorBase& tensor) {

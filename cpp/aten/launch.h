@@ -19,15 +19,55 @@ using runtime::DType;
 using runtime::KernelSource;
 using runtime::NDRange;
 
+[[noreturn]] void throw_no_dtype(at::ScalarType type);
 // Throws NotImplementedError for dtypes that have no kernel form (quantised
 // and bit types).
-DType dtype_of(at::ScalarType type);
+inline DType dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kBool:
+      return DType::kBool;
+    case at::kByte:
+      return DType::kUInt8;
+    case at::kChar:
+      return DType::kInt8;
+    case at::kUInt16:
+      return DType::kUInt16;
+    case at::kShort:
+      return DType::kInt16;
+    case at::kUInt32:
+      return DType::kUInt32;
+    case at::kInt:
+      return DType::kInt32;
+    case at::kUInt64:
+      return DType::kUInt64;
+    case at::kLong:
+      return DType::kInt64;
+    case at::kHalf:
+      return DType::kFloat16;
+    case at::kBFloat16:
+      return DType::kBFloat16;
+    case at::kFloat:
+      return DType::kFloat32;
+    case at::kDouble:
+      return DType::kFloat64;
+    case at::kComplexHalf:
+      return DType::kComplex32;
+    case at::kComplexFloat:
+      return DType::kComplex64;
+    case at::kComplexDouble:
+      return DType::kComplex128;
+    default:
+      throw_no_dtype(type);
+  }
+}
 inline DType dtype_of(const at::TensorBase& tensor) {
   return dtype_of(tensor.scalar_type());
 }
 // float for float16, bfloat16 and float32, double for float64; integers and
 // bool stay themselves. The type in which kernels do arithmetic.
-at::ScalarType compute_type(at::ScalarType type);
+inline at::ScalarType compute_type(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+}
 
 // Buffer and element offset of the tensor's first element; strides are the
 // caller's business. Throws RuntimeError when the tensor is not on an opencl

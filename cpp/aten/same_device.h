@@ -2,16 +2,14 @@
 #pragma once
 
 #include <ATen/core/TensorBase.h>
-#include <c10/util/Exception.h>
 
 namespace torch_opencl::aten {
 
+[[noreturn]] void throw_not_opencl(c10::Device device);
 inline void check_is_opencl(c10::Device device) {
-  TORCH_CHECK(device.is_privateuseone(),
-              "Expected all tensors to be on the same device, but found at "
-              "least two devices, opencl and ",
-              device,
-              "!");
+  if (!device.is_privateuseone()) [[unlikely]] {
+    throw_not_opencl(device);
+  }
 }
 
 // A number on the CPU goes with tensors of any device.

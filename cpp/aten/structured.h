@@ -89,14 +89,17 @@ decltype(auto) to_parameter(Argument& argument) {
 
 template <class T>
 constexpr bool holds_tensors = std::is_same_v<T, at::Tensor> ||
-                               std::is_same_v<T, std::optional<at::Tensor>> ||
-                               std::is_same_v<T, at::ITensorListRef>;
+                               std::is_same_v<T, std::optional<at::Tensor>>;
 
 template <class T>
 void check_device(std::optional<at::Device>& common,
                   const T& argument,
                   const char* op) {
-  if constexpr (holds_tensors<T>) {
+  if constexpr (std::is_same_v<T, at::ITensorListRef>) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      check_device(common, tensor, op);
+    });
+  } else if constexpr (holds_tensors<T>) {
     c10::impl::check_and_update_common_device(common, argument, op, "argument");
   }
 }
