@@ -5,10 +5,10 @@
 
 The first table is the host's time of an op on tiny tensors, without waiting for
 the device; for torch's CPU, which computes in the call, it includes that. "beyond
-the driver" is without the time within the driver's enqueue calls, which is taken
-by a clock around each. What clEnqueueNDRangeKernel takes in a program that
-does nothing else is measured by plain OpenCL, in a process of its own. On a CPU driver
-the device's threads compete with the host for the cores.
+the driver" is the least time with a library in the driver's place whose calls return
+at once (beyond_driver.py; it takes a C compiler). What clEnqueueNDRangeKernel takes
+in a program that does nothing else is measured by plain OpenCL, in a process of its
+own. On a CPU driver the device's threads compete with the host for the cores.
 
 The second table is of whole networks: launches and waits a step, the host's time
 until the step returns, the time until the device is done, and the share of that
@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import beyond_driver
 import measure
 import torch
 from case import Run
@@ -63,28 +64,16 @@ def tiny_ops(device: str) -> dict[str, Run]:
 
 def host_time(function: Run, device: str, rounds: int) -> dict[str, float]:
     """Seconds of a call, without waiting for the device in between."""
-    is_opencl = torch.device(device).type == "opencl"
-    bindings = torch.opencl._C
     function()
-    times: dict[bool, list[float]] = {False: [], True: []}
-    beyond = []
+    times = []
     for _ in range(rounds):
-        for timed in times:
-            measure.synchronize(device)
-            bindings._time_enqueues(timed)
-            bindings._enqueue_nanoseconds()
-            start = time.perf_counter()
-            for _ in range(_BURST):
-                function()
-            seconds = (time.perf_counter() - start) / _BURST
-            times[timed].append(seconds)
-            if timed:
-                driver = bindings._enqueue_nanoseconds() * 1e-9 / _BURST
-                beyond.append(seconds - driver)
-    bindings._time_enqueues(False)
-    found = {"host": statistics.median(times[False])}
-    if is_opencl:
-        found["beyond"] = statistics.median(beyond)
+        measure.synchronize(device)
+        start = time.perf_counter()
+        for _ in range(_BURST):
+            function()
+        times.append((time.perf_counter() - start) / _BURST)
+    found = {"host": statistics.median(times)}
+    if torch.device(device).type == "opencl":
         with torch.opencl.profile() as profile:
             function()
         found["commands"] = profile.launches
@@ -101,6 +90,10 @@ def measure_ops(
             progress(f"{name}, {device}")
             found.setdefault(name, {})[device] = host_time(function, device, rounds)
         measure.synchronize(device)
+        if torch.device(device).type == "opencl":
+            progress(f"{device} without its driver")
+            for name, seconds in beyond_driver.measured(device, options.quick).items():
+                found[name][device]["beyond"] = seconds
     return found
 
 
@@ -150,9 +143,10 @@ def ops_table(
     for name, found in ops.items():
         cells = []
         for device in devices:
-            cells.append(f"{found[device]['host'] * 1e6:.1f}")
+            cells.append(f"{found[device]['host'] * 1e6:.2f}")
             if device in drivers:
-                cells.append(f"{found[device]['beyond'] * 1e6:.1f}")
+                beyond = found[device].get("beyond")
+                cells.append("" if beyond is None else f"{beyond * 1e6:.2f}")
                 cells.append(str(found[device]["commands"]))
         table.add_row(name, *cells)
     table.add_section()

@@ -107,7 +107,9 @@ void copy_with_float8(const Tensor& destination, const Tensor& source) {
 
 void copy_on_device(const Tensor& destination, const Tensor& source) {
   if (is_plain(destination, source) && !prefers_kernel(destination)) {
-    at::assert_no_partial_overlap(destination, source);
+    if (destination.is_alias_of(source)) {
+      at::assert_no_partial_overlap(destination, source);
+    }
     if (copy_joins_pending(destination, source)) {
       return;
     }

@@ -7,6 +7,8 @@
 
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/imag.h>
+#include <ATen/ops/real.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -22,21 +24,50 @@ constexpr PointwiseOp kFill{.name = "fill_",
                             .scalars = "value",
                             .is_vectorizable = true,
                             .checks_scalars = true};
+constexpr PointwiseOp kFillComplex{.name = "fill_",
+                                   .expression = "value",
+                                   .complex_expression = "value",
+                                   .inputs = "value"};
+
+Tensor& fill_scalar(Tensor& self, const at::Scalar& value);
+
+// A number on the CPU. torch's CPU checks the range of one element otherwise
+// than that of several.
+Tensor number_like(const Tensor& self, const at::Scalar& value) {
+  const int64_t count = std::min<int64_t>(self.numel(), 2);
+  return at::full({count}, value, self.options().device(at::kCPU))[0];
+}
+
+void fill_complex(const Tensor& self, const at::Scalar& value) {
+  const Tensor number = number_like(self, value);
+  if (self.scalar_type() == at::kComplexHalf) {  // kernels have none
+    Tensor real = at::real(self), imag = at::imag(self);
+    fill_scalar(real, at::real(number).item());
+    fill_scalar(imag, at::imag(number).item());
+    return;
+  }
+  auto iter = at::TensorIteratorConfig()
+                  .set_check_mem_overlap(false)
+                  .add_output(self)
+                  .add_const_input(number)
+                  .resize_outputs(false)
+                  .check_all_same_device(false)
+                  .build();
+  pointwise(iter, kFillComplex, {});
+}
 
 Tensor& fill_scalar(Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) {
     return self;
   }
   if (self.is_complex()) {
-    return self.copy_(at::full({}, value, self.options().device(at::kCPU)));
+    fill_complex(self, value);
+    return self;
   }
   if (is_float8(self)) {
-    // Two numbers: torch's CPU checks the range of more elements than one.
-    const int64_t count = std::min<int64_t>(self.numel(), 2);
-    const Tensor bits =
-        as_bytes(at::full({count}, value, self.options().device(at::kCPU)));
+    const Tensor bits = as_bytes(number_like(self, value));
     Tensor bytes = as_bytes(self);
-    fill_scalar(bytes, bits[0].item());
+    fill_scalar(bytes, bits.item());
     return self;
   }
   auto iter = at::TensorIteratorConfig()

@@ -6,19 +6,6 @@
 
 namespace torch_opencl::ops {
 
-bool keeps_dtypes(const PointwiseOp& op) {
-  return *op.outputs != '\0';
-}
-
-bool reports_zeros(const PointwiseKey& key) {
-  const bool is_number = key.host_operands >> (key.operands - 1) & 1;
-  return key.op->divides && !is_floating(key.compute) && !is_number;
-}
-
-bool may_report(const PointwiseKey& key) {
-  return reports_zeros(key) || *key.op->probabilities != '\0';
-}
-
 bool uses_lanes(const PointwiseKey& key) {
   if (key.layout == PointwiseLayout::kJoinedChunks) {
     return true;

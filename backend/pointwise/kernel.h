@@ -58,11 +58,18 @@ constexpr size_t kPointwiseGroup = 256;  // work-items of kItems
 // of a call of exp or erf in a loop.
 bool uses_lanes(const PointwiseKey& key);
 // Operands keep their dtypes, instead of having a common one.
-bool keeps_dtypes(const PointwiseOp& op);
+inline bool keeps_dtypes(const PointwiseOp& op) {
+  return *op.outputs != '\0';
+}
 // The kernel reports zeros among its last operand: integers that divide.
-bool reports_zeros(const PointwiseKey& key);
+inline bool reports_zeros(const PointwiseKey& key) {
+  const bool is_number = key.host_operands >> (key.operands - 1) & 1;
+  return key.op->divides && !is_floating(key.compute) && !is_number;
+}
 // It takes a record of reports.
-bool may_report(const PointwiseKey& key);
+inline bool may_report(const PointwiseKey& key) {
+  return reports_zeros(key) || *key.op->probabilities != '\0';
+}
 
 // Kernel `pointwise`.
 std::string pointwise_text(const PointwiseKey& key);

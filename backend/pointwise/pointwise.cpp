@@ -401,10 +401,8 @@ bool pend_counter_addition(runtime::Queue& queue,
 uint8_t rounded_operands(const at::TensorIteratorBase& iter,
                          const PointwiseOp& op,
                          at::ScalarType common) {
-  const auto is_copy = [&op] {
-    return std::string_view(op.expression) == op.inputs;
-  };
-  if (compute_type(common) == common || keeps_dtypes(op) || is_copy()) {
+  if (compute_type(common) == common || keeps_dtypes(op) ||
+      std::string_view(op.expression) == op.inputs) {  // a copy
     return 0;
   }
   uint8_t rounded = 0;

@@ -271,4 +271,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", TORCH_FN(record_stream));
 }
 
+// Autograd's fallback would look for gradient functions, which makes a view's
+// anew after a change in place: `view.data = other` is to come before.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type",
+         TORCH_FN(has_compatible_shallow_copy_type));
+}
+
 }  // namespace torch_opencl::aten

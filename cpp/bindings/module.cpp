@@ -274,8 +274,6 @@ void bind_profiler(py::module_& m) {
   m.def("_start_profiling",
         wrap_pybind_function([] { runtime::Profiler::instance().start(); }));
   m.def("_stop_profiling", wrap_pybind_function(&stop_profiling));
-  m.def("_time_enqueues", &runtime::EnqueueTimer::set_active);
-  m.def("_enqueue_nanoseconds", &runtime::EnqueueTimer::take);
   m.def("_profiled_count", wrap_pybind_function([] {
           return runtime::Profiler::instance().count();
         }));

@@ -32,6 +32,9 @@ struct CachingAllocator::Impl {
     return pool.allocate(all_bytes, owner(stream_id), true);
   }
   Owner owner(int64_t stream_id) const {
+    if (pools_of_streams.empty()) [[likely]] {
+      return {0, stream_id};
+    }
     const auto found = pools_of_streams.find(stream_id);
     return {found == pools_of_streams.end() ? 0 : found->second, stream_id};
   }

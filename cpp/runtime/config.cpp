@@ -126,10 +126,8 @@ Config read_all() {
 
 }  // namespace
 
-const Config& config() {
-  // A failed read throws and is tried again at the next call.
-  static const auto* instance = new Config(read_all());
-  return *instance;
+const Config& read_config() {
+  return *new Config(read_all());
 }
 
 std::string environment(const char* name) {

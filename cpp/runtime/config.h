@@ -21,8 +21,12 @@ struct Config {
   bool matrix_units;          // TORCH_OPENCL_MATRIX_UNITS
 };
 
-// Read once, at the first call.
-const Config& config();
+const Config& read_config();
+// Read once, at the first call. A failed read throws and is tried again.
+inline const Config& config() {
+  static const Config& settings = read_config();
+  return settings;
+}
 
 // Any other variable (HOME, XDG_CACHE_HOME); empty when unset.
 std::string environment(const char* name);

@@ -27,7 +27,7 @@ void add_guarded_stream(const void* address, int64_t stream_id);
 void remove_guards(const void* address) noexcept;
 
 // For the text of an error.
-void note_command(const char* name);
+void note_command(const char* name);  // only in guard mode
 // Compares the bands of all blocks, if there were commands since the last time.
 // Throws Error with the blocks around which something was written.
 void check_guards();

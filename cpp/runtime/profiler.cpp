@@ -10,15 +10,6 @@
 namespace torch_opencl::runtime {
 namespace {
 
-std::atomic<bool> times_enqueues{false};
-std::atomic<int64_t> enqueue_nanoseconds{0};
-
-int64_t now() {
-  return std::chrono::nanoseconds(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 thread_local uint64_t current_correlation = 0;
 
 int64_t system_time() {
@@ -113,26 +104,6 @@ std::vector<int64_t> clock_offsets(const std::vector<CommandTime>& commands) {
     result.push_back(of_device.at(command.device_index));
   }
   return result;
-}
-
-EnqueueTimer::EnqueueTimer() {
-  if (times_enqueues.load(std::memory_order_relaxed)) [[unlikely]] {
-    start_ = now();
-  }
-}
-
-EnqueueTimer::~EnqueueTimer() {
-  if (start_ != 0) [[unlikely]] {
-    enqueue_nanoseconds += now() - start_;
-  }
-}
-
-void EnqueueTimer::set_active(bool active) {
-  times_enqueues = active;
-}
-
-int64_t EnqueueTimer::take() {
-  return enqueue_nanoseconds.exchange(0);
 }
 
 }  // namespace torch_opencl::runtime

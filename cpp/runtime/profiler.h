@@ -55,21 +55,6 @@ class Profiler {
   std::vector<Pending> pending_;
 };
 
-// Host time within the driver's enqueue calls of kernels, copies and fills,
-// while somebody asks.
-class EnqueueTimer {
- public:
-  EnqueueTimer();
-  ~EnqueueTimer();
-
-  static void set_active(bool active);
-  // Nanoseconds since the last call.
-  static int64_t take();
-
- private:
-  int64_t start_ = 0;
-};
-
 // Asks the driver for a command's event where it is wanted.
 class ProfiledCommand {
  public:

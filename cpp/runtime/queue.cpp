@@ -87,7 +87,7 @@ uint64_t Event::completed_at() const {
 }
 
 Queue::Queue(Device& device, int64_t stream_id)
-    : device_(device), stream_id_(stream_id) {
+    : device_(device), stream_id_(stream_id), work_(enqueued_work(*this)) {
   cl_int code = CL_SUCCESS;
   handle_ = api().clCreateCommandQueue(
       device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &code);
@@ -153,17 +153,21 @@ void Queue::enqueue(const char* function,
   }
   command.device_index = device_.index();
   command.stream_id = stream_id_;
-  enqueued_work(*this).add(command.name, command.work_items + command.bytes);
+  work_.add(command.name, command.work_items + command.bytes);
   profiled.add(command);
   ++enqueue_count_;
-  note_command(command.name);
+  if (config().guard) [[unlikely]] {
+    note_command(command.name);
+  }
   if (device_.info().device_class == DeviceClass::kGpu) {
     flush_when_due();
   }
 }
 
 std::unique_lock<std::mutex> Queue::lock(Kernel& kernel) {
-  flush_pending();
+  if (has_pending()) {
+    flush_pending();
+  }
   return std::unique_lock(kernel.mutex);
 }
 
@@ -187,7 +191,6 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
           {.name = kernel.name,
            .work_items = range.global[0] * range.global[1] * range.global[2]},
           [&](cl_event* event) {
-            const EnqueueTimer timer;
             return api().clEnqueueNDRangeKernel(handle_,
                                                 kernel.handle,
                                                 range.dimensions,
@@ -238,7 +241,6 @@ void Queue::copy(cl_mem source,
     return;
   }
   enqueue("clEnqueueCopyBuffer", {.bytes = bytes}, [&](cl_event* event) {
-    const EnqueueTimer timer;
     return api().clEnqueueCopyBuffer(handle_,
                                      source,
                                      destination,
@@ -265,7 +267,6 @@ void Queue::fill(cl_mem memory,
     return;
   }
   enqueue("clEnqueueFillBuffer", {.bytes = bytes}, [&](cl_event* event) {
-    const EnqueueTimer timer;
     return api().clEnqueueFillBuffer(handle_,
                                      memory,
                                      pattern,
@@ -402,8 +403,7 @@ void Queue::wait(const Event& event) {
   check_not_capturing();
   flush_pending();
   const cl_event handle = event.handle();
-  enqueued_work(*this).add("clEnqueueBarrierWithWaitList",
-                           EnqueuedWork::kUnknownSize);
+  work_.add("clEnqueueBarrierWithWaitList", EnqueuedWork::kUnknownSize);
   const cl_int code =
       api().clEnqueueBarrierWithWaitList(handle_, 1, &handle, nullptr);
   if (code != CL_SUCCESS) {

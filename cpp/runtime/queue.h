@@ -62,6 +62,7 @@ class Event {
 };
 
 class CommandGraph;   // command_graph.h
+class EnqueuedWork;   // host_wait.h
 class PendingLaunch;  // pending_launch.h
 
 class Queue {
@@ -174,6 +175,7 @@ class Queue {
 
   Device& device_;
   int64_t stream_id_;
+  EnqueuedWork& work_;
   cl_command_queue handle_ = nullptr;
   std::atomic<int64_t> launch_count_{0};
   std::atomic<int64_t> enqueue_count_{0};   // commands of every kind

@@ -321,6 +321,40 @@ def test_fill(device, dtype):
     assert on_device.zero_().sum().item() == 0
 
 
+COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("number", [0, 2 - 3j, 1e6 + 1j, complex(-torch.inf, 0)])
+def test_fill_of_complex(device, dtype, number):
+    """Overlapping elements get one number."""
+
+    def same(mine, expected):
+        parts = (torch.view_as_real(x.cpu()) for x in (mine, expected))
+        torch.testing.assert_close(*parts, rtol=0, atol=0)
+
+    for count in (1, 5):
+        expected = torch.ones(3, 1, dtype=dtype).expand(3, count)
+        mine = torch.ones(3, 1, dtype=dtype, device=device).expand(3, count)
+        same(mine.fill_(number), expected.fill_(number))
+        gaps = torch.ones(4, 6, dtype=dtype)
+        mine = gaps.to(device)
+        mine.t()[::2].conj().fill_(number)
+        gaps.t()[::2].conj().fill_(number)
+        same(mine, gaps)
+
+
+def test_set_data_of_a_view_changed_in_place(device):
+    """Its gradient function is made anew behind `view.data = other`, as on the CPU."""
+    leaf = torch.ones(6, 3, device=device, requires_grad=True)
+    base = leaf.flip(0)
+    view = base[6:, ::2]
+    base.add_(0.5)
+    view.data = base
+    torch.autograd.backward([base, view], [torch.ones(6, 3, device=device)] * 2)
+    assert leaf.grad.cpu().eq(2).all()
+
+
 def test_fill_with_a_tensor(device):
     on_device = torch.zeros(3, device=device)
     assert on_device.fill_(torch.tensor(2.5)).tolist() == [2.5] * 3
