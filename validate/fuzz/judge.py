@@ -147,7 +147,12 @@ class _Values:
 
     def _in_double(self) -> dict:
         if self._reference is None:
-            self._reference = run(self._program, CPU, double=True).tensors
+            before = torch.get_default_dtype()
+            torch.set_default_dtype(torch.float64)  # of functions of integers
+            try:
+                self._reference = run(self._program, CPU, double=True).tensors
+            finally:
+                torch.set_default_dtype(before)
         return self._reference
 
     def _perturbed(self) -> list[dict]:
