@@ -285,7 +285,7 @@ cl_int clSetKernelArg(cl_kernel kernel,
   return CL_SUCCESS;
 }
 
-cl_int clEnqueueNDRangeKernel(cl_command_queue,
+cl_int clEnqueueNDRangeKernel(cl_command_queue queue,
                               cl_kernel kernel,
                               cl_uint dimensions,
                               const size_t*,
@@ -304,7 +304,7 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue,
     line += (index > 0 ? ", " : "") + argument_text(bytes);
   }
   lock.unlock();
-  write(line + "]}");
+  write(line + (queue->profiles ? "], \"is_profiled\": true}" : "]}"));
   set_event(event);
   return CL_SUCCESS;
 }

@@ -16,6 +16,7 @@ struct _cl_device_id {};
 struct _cl_context {};
 struct _cl_command_queue {
   cl_context context;
+  bool profiles;
 };
 struct _cl_event {};
 struct _cl_mem {

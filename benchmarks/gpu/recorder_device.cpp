@@ -156,10 +156,11 @@ cl_int clGetContextInfo(
 
 cl_command_queue clCreateCommandQueue(cl_context,
                                       cl_device_id,
-                                      cl_command_queue_properties,
+                                      cl_command_queue_properties properties,
                                       cl_int* code) {
   set(code);
-  return new _cl_command_queue{&context};
+  return new _cl_command_queue{&context,
+                               (properties & CL_QUEUE_PROFILING_ENABLE) != 0};
 }
 cl_int clGetCommandQueueInfo(cl_command_queue,
                              cl_command_queue_info what,

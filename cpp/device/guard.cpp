@@ -21,6 +21,7 @@ namespace {
 // What a c10::Event points to.
 struct RecordedEvent {
   runtime::Event marker;
+  runtime::Event time;  // where it is asked for
   runtime::Queue* queue = nullptr;
   runtime::Look look;
   c10::DeviceIndex device_index = -1;
@@ -170,6 +171,9 @@ void GuardImpl::record(void** event,
     *event = new RecordedEvent;
   }
   RecordedEvent* target = recorded(*event);
+  const bool has_timing = flag == c10::EventFlag::BACKEND_DEFAULT;
+  target->time =
+      has_timing && marker ? queue.record_time(marker) : runtime::Event();
   target->marker = std::move(marker);
   target->queue = &queue;
   target->look = std::move(look);
@@ -179,7 +183,7 @@ void GuardImpl::record(void** event,
     target->graph = graph->weak_from_this();
   }
   target->device_index = stream.device_index();
-  target->has_timing = flag == c10::EventFlag::BACKEND_DEFAULT;
+  target->has_timing = has_timing;
 }
 
 void GuardImpl::block(void* event, const c10::Stream& stream) const {
@@ -232,8 +236,8 @@ double GuardImpl::elapsedTime(void* start,
   TORCH_CHECK(queryEvent(start) && queryEvent(end),
               "Both events must be completed before calculating elapsed time.");
   const auto nanoseconds =
-      static_cast<double>(recorded(end)->marker.completed_at()) -
-      static_cast<double>(recorded(start)->marker.completed_at());
+      static_cast<double>(recorded(end)->time.completed_at()) -
+      static_cast<double>(recorded(start)->time.completed_at());
   return nanoseconds * 1e-6;
 }
 

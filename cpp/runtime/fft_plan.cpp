@@ -97,7 +97,7 @@ class VkPlan final : public FftPlan {
     queue.flush_pending();
     const std::lock_guard lock(mutex_);
     const Hooked hooked(device_, &queue);
-    cl_command_queue handle = queue.handle();
+    cl_command_queue handle = nullptr;  // kernels go to `queue`
     cl_mem source = in.memory;
     cl_mem target = out.memory;
     VkFFTLaunchParams parameters = {};

@@ -54,7 +54,7 @@ Guards& guards() {
 
 // The commands of guard mode itself go past Queue: they neither count nor wait
 // for what is pending, and come while the allocator is locked.
-cl_command_queue handle_of(int device_index, int64_t stream_id) {
+DriverQueue::Handle handle_of(int device_index, int64_t stream_id) {
   return queue(device_index, stream_id).handle();
 }
 
@@ -62,8 +62,7 @@ void read_bands(uint64_t address,
                 const GuardedBlock& block,
                 cl_bool blocking,
                 Bands& bands) {
-  const cl_command_queue handle =
-      handle_of(block.device_index, block.stream_ids.front());
+  const auto handle = handle_of(block.device_index, block.stream_ids.front());
   unsigned char* host = bands.data();
   for (const uint64_t band : {address - kBand, address + block.bytes}) {
     const Location place = locate(reinterpret_cast<void*>(band));
@@ -176,14 +175,14 @@ std::string report(const std::string& damages, const Guards& all) {
 
 std::string check_all(Guards& all) {
   std::vector<Bands> found(all.blocks.size());
-  std::set<cl_command_queue> used;
+  std::set<Queue*> used;
   auto bands = found.begin();
   for (const auto& [address, block] : all.blocks) {
     read_bands(address, block, CL_FALSE, *bands++);
-    used.insert(handle_of(block.device_index, block.stream_ids.front()));
+    used.insert(&queue(block.device_index, block.stream_ids.front()));
   }
-  for (const cl_command_queue handle : used) {
-    OPENCL_CHECK(api().clFinish(handle));
+  for (Queue* queue : used) {
+    OPENCL_CHECK(api().clFinish(queue->handle()));
   }
   std::string damages;
   size_t count = 0;

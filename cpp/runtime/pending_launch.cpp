@@ -81,7 +81,12 @@ cl_command_queue Queue::share() {
   check_not_capturing();
   is_shared_ = true;
   flush_pending();
-  return handle_;
+  return driver_.share();
+}
+
+void Queue::set_profiling(bool profiles) {
+  flush_pending();
+  driver_.set_profiling(profiles);
 }
 
 bool Queue::can_pend() const {

@@ -43,7 +43,7 @@ Queue& mapping_queue(int device_index) {
   const std::lock_guard lock(*mutex);
   std::unique_ptr<Queue>& queue = (*queues)[device_index];
   if (queue == nullptr) {
-    queue = std::make_unique<Queue>(device(device_index), 0);
+    queue = std::make_unique<Queue>(device(device_index), 0, false);
   }
   return *queue;
 }

@@ -1,9 +1,11 @@
 #include "profiler.h"
 
 #include "error.h"
+#include "queue.h"
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <map>
 #include <utility>
 
@@ -25,6 +27,15 @@ uint64_t time_of(cl_event event, cl_profiling_info what) {
   return time;
 }
 
+// A queue that cannot change goes on: it is only slower.
+void stop_profiling_queues() {
+  try {
+    set_profiling(false);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "opencl: queues still profile: %s\n", error.what());
+  }
+}
+
 }  // namespace
 
 Profiler& Profiler::instance() {
@@ -38,6 +49,12 @@ void Profiler::start() {
   if (active()) {
     throw Error("opencl commands are being profiled already");
   }
+  try {
+    set_profiling(true);
+  } catch (...) {
+    stop_profiling_queues();
+    throw;
+  }
   active_.store(true);
 }
 
@@ -48,11 +65,14 @@ std::vector<CommandTime> Profiler::stop() {
     active_.store(false);
     pending = std::exchange(pending_, {});
   }
+  stop_profiling_queues();
   std::vector<CommandTime> result;
   result.reserve(pending.size());
   std::string failure;
   for (Pending& entry : pending) {
     try {
+      // Another thread may have enqueued it after the caller waited.
+      OPENCL_CHECK(api().clWaitForEvents(1, &entry.event));
       entry.command.queued = time_of(entry.event, CL_PROFILING_COMMAND_QUEUED);
       entry.command.start = time_of(entry.event, CL_PROFILING_COMMAND_START);
       entry.command.end = time_of(entry.event, CL_PROFILING_COMMAND_END);

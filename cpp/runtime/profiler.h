@@ -32,7 +32,6 @@ class Profiler {
  public:
   static Profiler& instance();
 
-  // All that an enqueue costs while nobody profiles.
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // Throws when it is active already: two would take each other's commands.
   void start();

@@ -80,26 +80,20 @@ void Event::synchronize() const {
 }
 
 uint64_t Event::completed_at() const {
+  OPENCL_CHECK(api().clWaitForEvents(1, &handle_));
   cl_ulong time = 0;
   OPENCL_CHECK(api().clGetEventProfilingInfo(
       handle_, CL_PROFILING_COMMAND_END, sizeof(time), &time, nullptr));
   return time;
 }
 
-Queue::Queue(Device& device, int64_t stream_id)
-    : device_(device), stream_id_(stream_id), work_(enqueued_work(*this)) {
-  cl_int code = CL_SUCCESS;
-  handle_ = api().clCreateCommandQueue(
-      device.context(), device.id(), CL_QUEUE_PROFILING_ENABLE, &code);
-  if (code != CL_SUCCESS) {
-    throw_opencl_error(code, "clCreateCommandQueue", __FILE__, __LINE__);
-  }
-}
+Queue::Queue(Device& device, int64_t stream_id, bool profiles)
+    : device_(device),
+      stream_id_(stream_id),
+      work_(enqueued_work(*this)),
+      driver_(device, profiles) {}
 
-Queue::~Queue() {
-  log_opencl_error(api().clReleaseCommandQueue(handle_),
-                   "clReleaseCommandQueue");
-}
+Queue::~Queue() = default;
 
 void Queue::throw_failed(int code, const char* call) {
   std::string text = std::string("OpenCL error ") + std::to_string(code) +
@@ -144,7 +138,11 @@ void Queue::enqueue(const char* function,
                     CommandTime command,
                     const Call& call) {
   ProfiledCommand profiled;
-  const cl_int code = call(profiled.event());
+  cl_int code = CL_SUCCESS;
+  {
+    const DriverQueue::Handle handle = this->handle();
+    code = call(handle, handle.profiles() ? profiled.event() : nullptr);
+  }
   if (code != CL_SUCCESS) [[unlikely]] {
     throw_failed(code, function);
   }
@@ -190,8 +188,8 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
   enqueue("clEnqueueNDRangeKernel",
           {.name = kernel.name,
            .work_items = range.global[0] * range.global[1] * range.global[2]},
-          [&](cl_event* event) {
-            return api().clEnqueueNDRangeKernel(handle_,
+          [&](cl_command_queue handle, cl_event* event) {
+            return api().clEnqueueNDRangeKernel(handle,
                                                 kernel.handle,
                                                 range.dimensions,
                                                 nullptr,
@@ -240,17 +238,19 @@ void Queue::copy(cl_mem source,
         source, source_offset, destination, destination_offset, bytes);
     return;
   }
-  enqueue("clEnqueueCopyBuffer", {.bytes = bytes}, [&](cl_event* event) {
-    return api().clEnqueueCopyBuffer(handle_,
-                                     source,
-                                     destination,
-                                     source_offset,
-                                     destination_offset,
-                                     bytes,
-                                     0,
-                                     nullptr,
-                                     event);
-  });
+  enqueue("clEnqueueCopyBuffer",
+          {.bytes = bytes},
+          [&](cl_command_queue handle, cl_event* event) {
+            return api().clEnqueueCopyBuffer(handle,
+                                             source,
+                                             destination,
+                                             source_offset,
+                                             destination_offset,
+                                             bytes,
+                                             0,
+                                             nullptr,
+                                             event);
+          });
 }
 
 void Queue::fill(cl_mem memory,
@@ -266,17 +266,19 @@ void Queue::fill(cl_mem memory,
     graph->add_fill(memory, pattern, pattern_bytes, offset, bytes);
     return;
   }
-  enqueue("clEnqueueFillBuffer", {.bytes = bytes}, [&](cl_event* event) {
-    return api().clEnqueueFillBuffer(handle_,
-                                     memory,
-                                     pattern,
-                                     pattern_bytes,
-                                     offset,
-                                     bytes,
-                                     0,
-                                     nullptr,
-                                     event);
-  });
+  enqueue("clEnqueueFillBuffer",
+          {.bytes = bytes},
+          [&](cl_command_queue handle, cl_event* event) {
+            return api().clEnqueueFillBuffer(handle,
+                                             memory,
+                                             pattern,
+                                             pattern_bytes,
+                                             offset,
+                                             bytes,
+                                             0,
+                                             nullptr,
+                                             event);
+          });
 }
 
 void Queue::read(
@@ -289,17 +291,19 @@ void Queue::read(
   flush_pending();
   const Look look = blocking ? look_at_reports(*this, true) : nullptr;
   begin_wait(*this, blocking);
-  enqueue("clEnqueueReadBuffer", {.bytes = bytes}, [&](cl_event* event) {
-    return api().clEnqueueReadBuffer(handle_,
-                                     memory,
-                                     blocking ? CL_TRUE : CL_FALSE,
-                                     offset,
-                                     bytes,
-                                     host,
-                                     0,
-                                     nullptr,
-                                     event);
-  });
+  enqueue("clEnqueueReadBuffer",
+          {.bytes = bytes},
+          [&](cl_command_queue handle, cl_event* event) {
+            return api().clEnqueueReadBuffer(handle,
+                                             memory,
+                                             blocking ? CL_TRUE : CL_FALSE,
+                                             offset,
+                                             bytes,
+                                             host,
+                                             0,
+                                             nullptr,
+                                             event);
+          });
   end_wait(*this, blocking);
   if (blocking) {
     flushed_at_.store(0, std::memory_order_relaxed);
@@ -329,17 +333,19 @@ void Queue::enqueue_write(cl_mem memory,
                           const void* host,
                           size_t bytes,
                           bool blocking) {
-  enqueue("clEnqueueWriteBuffer", {.bytes = bytes}, [&](cl_event* event) {
-    return api().clEnqueueWriteBuffer(handle_,
-                                      memory,
-                                      blocking ? CL_TRUE : CL_FALSE,
-                                      offset,
-                                      bytes,
-                                      host,
-                                      0,
-                                      nullptr,
-                                      event);
-  });
+  enqueue("clEnqueueWriteBuffer",
+          {.bytes = bytes},
+          [&](cl_command_queue handle, cl_event* event) {
+            return api().clEnqueueWriteBuffer(handle,
+                                              memory,
+                                              blocking ? CL_TRUE : CL_FALSE,
+                                              offset,
+                                              bytes,
+                                              host,
+                                              0,
+                                              nullptr,
+                                              event);
+          });
 }
 
 void Queue::write_taken(cl_mem memory,
@@ -365,7 +371,7 @@ void* Queue::map(cl_mem memory, size_t bytes, cl_int& code) {
   check_not_capturing();
   ++waits.transfers;
   flush_pending();
-  return api().clEnqueueMapBuffer(handle_,
+  return api().clEnqueueMapBuffer(handle(),
                                   memory,
                                   CL_TRUE,
                                   CL_MAP_READ | CL_MAP_WRITE,
@@ -386,7 +392,7 @@ Event Queue::record() {
 Event Queue::record_enqueued() {
   cl_event event = nullptr;
   const cl_int code =
-      api().clEnqueueMarkerWithWaitList(handle_, 0, nullptr, &event);
+      api().clEnqueueMarkerWithWaitList(handle(), 0, nullptr, &event);
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueMarkerWithWaitList");
   }
@@ -396,16 +402,20 @@ Event Queue::record_enqueued() {
   return Event(event);
 }
 
+Event Queue::record_time(const Event& marker) {
+  return Event(driver_.enqueue_time(marker.handle()));
+}
+
 void Queue::wait(const Event& event) {
   if (!event) {
     return;
   }
   check_not_capturing();
   flush_pending();
-  const cl_event handle = event.handle();
+  const cl_event marker = event.handle();
   work_.add("clEnqueueBarrierWithWaitList", EnqueuedWork::kUnknownSize);
   const cl_int code =
-      api().clEnqueueBarrierWithWaitList(handle_, 1, &handle, nullptr);
+      api().clEnqueueBarrierWithWaitList(handle(), 1, &marker, nullptr);
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueBarrierWithWaitList");
   }
@@ -436,7 +446,7 @@ void Queue::flush_when_due() {
 
 void Queue::flush() {
   flushed_at_.store(steady_now(), std::memory_order_relaxed);
-  const cl_int code = api().clFlush(handle_);
+  const cl_int code = api().clFlush(handle());
   if (code != CL_SUCCESS) {
     throw_failed(code, "clFlush");
   }
@@ -455,7 +465,7 @@ void Queue::synchronize() {
 void Queue::synchronize_enqueued() {
   ++waits.finishes;
   const int64_t count = enqueue_count_.load();
-  const cl_int code = api().clFinish(handle_);
+  const cl_int code = api().clFinish(handle());
   if (code != CL_SUCCESS) {
     throw_failed(code, "clFinish");
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device.h"
+#include "driver_queue.h"
 #include "program_cache.h"
 
 #include <array>
@@ -54,7 +55,7 @@ class Event {
   cl_event handle() const { return handle_; }
   bool query() const;  // true once complete; throws if it failed
   void synchronize() const;
-  // Device time at completion, nanoseconds; needs a finished event.
+  // Device time at completion, nanoseconds; of one of record_time. Waits.
   uint64_t completed_at() const;
 
  private:
@@ -67,16 +68,19 @@ class PendingLaunch;  // pending_launch.h
 
 class Queue {
  public:
-  Queue(Device& device, int64_t stream_id);
+  Queue(Device& device, int64_t stream_id, bool profiles);
   ~Queue();
   Queue(const Queue&) = delete;
 
   Device& device() const { return device_; }
   int64_t stream_id() const { return stream_id_; }
-  cl_command_queue handle() const { return handle_; }
+  // For calls that go past this class.
+  DriverQueue::Handle handle() { return DriverQueue::Handle(driver_); }
   // The handle for others, who enqueue without telling: no launch waits from
   // now on.
   cl_command_queue share();
+  // Commands that follow have times.
+  void set_profiling(bool profiles);
 
   // To be held from a kernel's first argument to its launch. Enqueues the
   // pending launch, which may be of the same kernel, before it locks.
@@ -142,6 +146,8 @@ class Queue {
   Event record();  // a marker after everything so far
   // The same without the pending launch, which keeps its own memory.
   Event record_enqueued();
+  // An event with a time, of the completion of one that record() gave.
+  Event record_time(const Event& marker);
   void wait(const Event& event);  // later commands wait for the event
   bool query();                   // true when everything has completed
   void flush();
@@ -176,7 +182,7 @@ class Queue {
   Device& device_;
   int64_t stream_id_;
   EnqueuedWork& work_;
-  cl_command_queue handle_ = nullptr;
+  DriverQueue driver_;
   std::atomic<int64_t> launch_count_{0};
   std::atomic<int64_t> enqueue_count_{0};   // commands of every kind
   std::atomic<int64_t> finished_count_{0};  // of them when last waited for
@@ -213,5 +219,7 @@ Queue& queue(int device_index, int64_t stream_id);
 void synchronize_device(int device_index);
 void synchronize_enqueued(int device_index);
 bool flush_pending(int device_index);  // true where there was any
+// Of every device, of those created later, too.
+void set_profiling(bool profiles);
 
 }  // namespace torch_opencl::runtime

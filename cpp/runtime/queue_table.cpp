@@ -14,6 +14,7 @@ namespace {
 // before static destructors run.
 struct Queues {
   std::mutex mutex;
+  bool profiles = false;  // those created from now on
   std::array<std::array<std::atomic<Queue*>, kStreamsPerPool + 1>, kMaxDevices>
       table{};
 };
@@ -37,7 +38,7 @@ Queue& queue(int device_index, int64_t stream_id) {
   }
   const std::lock_guard lock(queues().mutex);
   if (slot.load() == nullptr) {
-    slot.store(new Queue(device(device_index), stream_id),
+    slot.store(new Queue(device(device_index), stream_id, queues().profiles),
                std::memory_order_release);
   }
   return *slot.load();
@@ -88,6 +89,20 @@ bool flush_pending(int device_index) {
     had_any |= queue.flush_pending();
   });
   return had_any;
+}
+
+void set_profiling(bool profiles) {
+  {
+    const std::lock_guard lock(queues().mutex);
+    queues().profiles = profiles;
+  }
+  for (auto& of_device : queues().table) {
+    for (std::atomic<Queue*>& slot : of_device) {
+      if (Queue* created = slot.load(std::memory_order_acquire)) {
+        created->set_profiling(profiles);
+      }
+    }
+  }
 }
 
 }  // namespace torch_opencl::runtime

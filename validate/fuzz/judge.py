@@ -232,13 +232,13 @@ _TYPE = re.compile(r"\b(opencl|torch\.|CPU)(?=[A-Z]\w*T(ype|ensor)\b)")
 # The CPU names its kernels so, the device its op.
 _KERNEL = re.compile(r'"[\w.]+" not implemented')
 # Kernels' errors name their op.
-_ZERO = re.compile(r"^\w+\(\): (?=ZeroDivisionError)")
+_REPORTED = re.compile(r"^\w+\(\): (?=ZeroDivisionError|offsets\[)")
 _KIND = re.compile(r"\b([A-Z]\w*?)(?:Type|Tensor)\b")
 
 
 def _text(error: Exception) -> str:
     text = str(error).split("\n\nException raised from")[0].strip()
-    text = _ZERO.sub("", _KERNEL.sub("not implemented", text))
+    text = _REPORTED.sub("", _KERNEL.sub("not implemented", text))
     text = _KIND.sub(r"\1", _TYPE.sub("", _DEVICE.sub("<device>", text)))
     return text.replace(", device='<device>'", "")
 

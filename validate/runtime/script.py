@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import torch
 
@@ -37,6 +39,28 @@ while (seconds := min(timed(COUNT) for _ in range(2))) < 0.05:
     COUNT *= 4
 COUNT = int(COUNT * SECONDS / seconds)
 """
+
+
+_BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def recorded_commands(program: str, directory: Path) -> list[dict]:
+    """What ``program``, in a process with the laboratory's recorder as its driver, asks
+    of it; see benchmarks/gpu/recorder.cpp."""
+    sys.path.insert(0, str(_BENCHMARKS))
+    try:
+        from gpu.tools import build_recorder
+    finally:
+        sys.path.remove(str(_BENCHMARKS))
+    file = directory / "commands"
+    environment = {
+        "LD_LIBRARY_PATH": str(build_recorder()),
+        "TORCH_OPENCL_DEVICES": "recorder",
+        "TORCH_OPENCL_CACHE_SIZE_MIB": "0",
+        "RECORDER_FILE": str(file),
+    }
+    run_process(program, **environment)
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def run_process(code: str, **environment: str) -> subprocess.CompletedProcess:

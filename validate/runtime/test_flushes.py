@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from script import recorded_commands
 
-_BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 _PERIOD = 200e-6  # seconds; kFlushPeriod of queue.h
 
 _LAUNCHES = 400  # of a part
@@ -32,22 +26,8 @@ for pause in (0, 4 * {period}):
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     """What a driver was asked in two parts: True for a flush, False for a launch."""
-    sys.path.insert(0, str(_BENCHMARKS))
-    try:
-        from gpu.tools import build_recorder
-    finally:
-        sys.path.remove(str(_BENCHMARKS))
-    file = tmp_path_factory.mktemp("recorder") / "commands"
-    environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(build_recorder()),
-        "TORCH_OPENCL_DEVICES": "recorder",
-        "TORCH_OPENCL_CACHE_SIZE_MIB": "0",
-        "RECORDER_FILE": str(file),
-    }
     program = _PROGRAM.format(period=_PERIOD, launches=_LAUNCHES)
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
-    records = [json.loads(line) for line in file.read_text().splitlines()]
+    records = recorded_commands(program, tmp_path_factory.mktemp("recorder"))
     commands = [each for each in records if "launch" in each or "flush" in each]
     launches = [i for i, each in enumerate(commands) if "launch" in each]
     assert len(launches) == 2 * _LAUNCHES
