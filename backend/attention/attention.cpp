@@ -199,10 +199,14 @@ ForwardResult _scaled_dot_product_fused_attention_overrideable(
                                  scale);
   AttentionShape& shape = attention.shape;
   if (attention.has_dropout) {
-    const device::PhiloxState state =
+    const runtime::RandomArgument random =
         device::reserve_philox(std::nullopt, query.device(), 4);
-    shape.seed = state.seed;
-    shape.offset = state.offset / 4;
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !random.is_captured(),
+        "opencl: a graph captures no dropout of scaled_dot_product_attention: "
+        "each replay would have the same");
+    shape.seed = random.seed;
+    shape.offset = random.calls;
   }
   const Tensor out = empty_output(query, value);
   const Tensor logsumexp =

@@ -62,7 +62,7 @@ void fill(const Tensor& self,
   const Tensor out = self.is_contiguous()
                          ? self
                          : at::empty_like(self, at::MemoryFormat::Contiguous);
-  const device::PhiloxState state =
+  const runtime::RandomArgument random =
       device::reserve_philox(generator, self.device(), 4);
   // Compilers make no vectors of Philox: it is written in them where the
   // results hold whatever is drawn.
@@ -90,8 +90,7 @@ void fill(const Tensor& self,
          range(ceil_div(out.numel(), elements), lanes ? 1 : 64),
          arg(out),
          static_cast<uint64_t>(out.numel()),
-         state.seed,
-         state.offset / 4,
+         random,
          arguments...);
   if (!out.is_same(self)) {
     self.copy_(out);
@@ -332,9 +331,11 @@ Tensor normal_tensor_tensor(const Tensor& mean,
 // Shuffled on the host by a generator that this device's state seeds.
 Tensor& randperm_out(int64_t n, MaybeGenerator g, Tensor& out) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
-  const device::PhiloxState state = device::reserve_philox(g, out.device(), 4);
+  queue_of(out).check_not_capturing();
+  const runtime::RandomArgument random =
+      device::reserve_philox(g, out.device(), 4);
   const at::Generator host = at::detail::createCPUGenerator(
-      state.seed + state.offset * 0x9E3779B97F4A7C15ull);
+      random.seed + random.calls * 4 * 0x9E3779B97F4A7C15ull);
   out.resize_({n});
   out.copy_(at::randperm(n, host, out.options().device(at::kCPU)));
   return out;

@@ -36,7 +36,7 @@ Tensor draw(const Tensor& first,
   if (out.numel() == 0) {
     return out;
   }
-  const device::PhiloxState state =
+  const runtime::RandomArgument random =
       device::reserve_philox(generator, out.device(), 4 * kBlocks);
   const auto launch_with = [&](const auto&... reported) {
     launch(out,
@@ -52,8 +52,7 @@ Tensor draw(const Tensor& first,
            arg_in(first.contiguous()),   // copy: one index for all
            arg_in(second.contiguous()),  // copy: one index for all
            static_cast<uint64_t>(out.numel()),
-           state.seed,
-           state.offset / 4,
+           random,
            reported...);
   };
   if (distribution == kPoisson) {

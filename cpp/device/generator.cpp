@@ -95,9 +95,10 @@ at::Generator new_generator(c10::DeviceIndex device_index) {
       static_cast<c10::DeviceIndex>(runtime::device(index).index()));
 }
 
-PhiloxState reserve_philox(const std::optional<at::Generator>& generator,
-                           c10::Device device,
-                           uint64_t increment) {
+runtime::RandomArgument reserve_philox(
+    const std::optional<at::Generator>& generator,
+    c10::Device device,
+    uint64_t increment) {
   auto* chosen = at::get_generator_or_default<GeneratorImpl>(
       generator, default_generator(device.index()));
   TORCH_CHECK(chosen->device().index() == index_of(device),
@@ -106,12 +107,23 @@ PhiloxState reserve_philox(const std::optional<at::Generator>& generator,
               "' generator device but found '",
               chosen->device(),
               "'");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      current_queue(device.index()).capturing() == nullptr,
-      "opencl: a graph captures no random numbers: each replay would have the "
-      "same ones");
-  const std::lock_guard lock(chosen->mutex_);
-  return chosen->reserve(increment);
+  const auto reserve = [](GeneratorImpl* from, uint64_t count) {
+    const std::lock_guard lock(from->mutex_);
+    return from->reserve(count);
+  };
+  if (auto* graph = current_queue(device.index()).capturing()) {
+    // The generator lives as long as the graph.
+    const at::Generator kept(
+        c10::intrusive_ptr<c10::GeneratorImpl>::reclaim_copy(chosen));
+    const auto source = [kept, reserve](uint64_t count) {
+      const auto [seed, offset] = reserve(kept.get<GeneratorImpl>(), count);
+      return runtime::CommandGraph::RandomState{seed, offset};
+    };
+    const auto drawn = graph->draw(chosen, source, increment);
+    return {0, drawn.offset / 4, drawn.source};
+  }
+  const auto [seed, offset] = reserve(chosen, increment);
+  return {seed, offset / 4};
 }
 
 }  // namespace torch_opencl::device

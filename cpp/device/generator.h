@@ -2,6 +2,8 @@
 // kernel takes (seed, offset) by value and the host only counts.
 #pragma once
 
+#include "../runtime/random_argument.h"
+
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 #include <c10/core/GeneratorImpl.h>
@@ -43,11 +45,13 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 const at::Generator& default_generator(c10::DeviceIndex device_index);
 at::Generator new_generator(c10::DeviceIndex device_index);
 
-// The state for a kernel in which no work-item draws more than `increment`
-// 32-bit numbers: locks `generator` (the device's default one where there is
-// none), and moves its offset past them, in whole Philox calls of four.
-PhiloxState reserve_philox(const std::optional<at::Generator>& generator,
-                           c10::Device device,
-                           uint64_t increment);
+// For a kernel in which no work-item draws more than `increment` 32-bit
+// numbers: locks `generator` (the device's default one where there is none),
+// and moves its offset past them, in whole Philox calls of four. In a capture
+// each replay does.
+runtime::RandomArgument reserve_philox(
+    const std::optional<at::Generator>& generator,
+    c10::Device device,
+    uint64_t increment);
 
 }  // namespace torch_opencl::device

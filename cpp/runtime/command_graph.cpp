@@ -3,6 +3,7 @@
 #include "error.h"
 #include "error_record.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -83,7 +84,36 @@ void CommandGraph::add_launch(const Kernel& kernel, const NDRange& range) {
     throw_opencl_error(code, "clCloneKernel", __FILE__, __LINE__);
   }
   clone->name = kernel.name;
-  add(Launch{std::move(clone), range});
+  add(Launch{std::move(clone), range, kernel.handle});
+}
+
+CommandGraph::Draw CommandGraph::draw(const void* key,
+                                      const RandomSource& source,
+                                      uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  auto found = std::find_if(sources_.begin(),
+                            sources_.end(),
+                            [&](const Source& s) { return s.key == key; });
+  if (found == sources_.end()) {
+    found = sources_.insert(found, Source{key, source});
+  }
+  const Draw drawn = {static_cast<int>(found - sources_.begin()), found->count};
+  found->count += (count + 3) / 4 * 4;
+  return drawn;
+}
+
+void CommandGraph::add_draw(cl_kernel kernel,
+                            cl_uint index,
+                            int source,
+                            uint64_t calls) {
+  const std::lock_guard lock(mutex_);
+  for (auto command = commands_.rbegin();; ++command) {
+    auto* launch = std::get_if<Launch>(&*command);
+    if (launch != nullptr && launch->original == kernel) {
+      launch->draws.push_back({index, source, calls});
+      return;
+    }
+  }
 }
 
 void CommandGraph::add_copy(cl_mem source,
@@ -134,11 +164,22 @@ void CommandGraph::end_packing(const Queue& queue,
 
 void CommandGraph::replay(Queue& queue) {
   queue.flush_pending();
+  std::vector<RandomState> states;
+  for (const Source& source : sources_) {
+    states.push_back(source.next(source.count));
+  }
   // What is made on the way to one packed weight shares memory with later ones.
   bool packs = false;
   for (size_t i = 0; i < commands_.size(); ++i) {
     Command& command = commands_[i];
     if (const auto* launch = std::get_if<Launch>(&command)) {
+      for (const LaunchDraw& draw : launch->draws) {
+        const RandomState& state = states[draw.source];
+        const uint64_t calls = state.offset / 4 + draw.calls;
+        cl_uint index = draw.index;
+        bind_argument(launch->kernel->handle, index, state.seed);
+        bind_argument(launch->kernel->handle, index, calls);
+      }
       queue.launch(*launch->kernel, launch->range);
     } else if (const auto* written = std::get_if<Written>(&command)) {
       queue.wrote(written->address);

@@ -7,6 +7,8 @@
 #include "queue.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <ostream>
@@ -43,6 +45,22 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
                 size_t bytes);
   // What was added last writes at `address`.
   void add_written(const void* address);
+  // Where random numbers come from: gives the seed, and how many numbers came
+  // before, and goes on by `count`, a multiple of four.
+  struct RandomState {
+    uint64_t seed, offset;
+  };
+  using RandomSource = std::function<RandomState(uint64_t count)>;
+  // The place of `count` numbers after a replay's first ones from the source
+  // that `key` stands for.
+  struct Draw {
+    int source;
+    uint64_t offset;
+  };
+  Draw draw(const void* key, const RandomSource& source, uint64_t count);
+  // The launch of `kernel` that was added last takes its random numbers, by
+  // the arguments `index` and the next, `calls` of four after the first.
+  void add_draw(cl_kernel kernel, cl_uint index, int source, uint64_t calls);
   // A kernel that may report an error was added.
   void add_report();
   // What is added until end_packing depends on the allocation of `bytes` at
@@ -61,9 +79,21 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
   void print(std::ostream& to) const;
 
  private:
+  struct LaunchDraw {
+    cl_uint index;
+    int source;
+    uint64_t calls;
+  };
   struct Launch {
     std::unique_ptr<Kernel> kernel;
     NDRange range;
+    cl_kernel original;
+    std::vector<LaunchDraw> draws = {};
+  };
+  struct Source {
+    const void* key;
+    RandomSource next;
+    uint64_t count = 0;  // of a replay's numbers
   };
   struct Copy {
     cl_mem source, destination;
@@ -111,6 +141,7 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
   std::mutex mutex_;            // of what follows, during the capture
   std::vector<Queue*> queues_;  // that it captures from
   std::vector<Command> commands_;
+  std::vector<Source> sources_;
   size_t packing_ = 0;  // the open one's place, plus one
   bool may_report_ = false;
 };

@@ -12,11 +12,11 @@ namespace {
 
 cl_command_queue create(Device& device, bool profiles) {
   cl_int code = CL_SUCCESS;
-  const cl_command_queue created = api().clCreateCommandQueue(
-      device.context(),
-      device.id(),
-      profiles ? CL_QUEUE_PROFILING_ENABLE : 0,
-      &code);
+  const cl_command_queue created =
+      api().clCreateCommandQueue(device.context(),
+                                 device.id(),
+                                 profiles ? CL_QUEUE_PROFILING_ENABLE : 0,
+                                 &code);
   if (code != CL_SUCCESS) {
     throw_opencl_error(code, "clCreateCommandQueue", __FILE__, __LINE__);
   }
@@ -33,8 +33,7 @@ void release(cl_command_queue queue) {
 // What `later` gets from now on runs after what `earlier` has got.
 void order(cl_command_queue earlier, cl_command_queue later) {
   cl_event marker = nullptr;
-  OPENCL_CHECK(
-      api().clEnqueueMarkerWithWaitList(earlier, 0, nullptr, &marker));
+  OPENCL_CHECK(api().clEnqueueMarkerWithWaitList(earlier, 0, nullptr, &marker));
   cl_int code = api().clFlush(earlier);
   if (code == CL_SUCCESS) {
     code = api().clEnqueueBarrierWithWaitList(later, 1, &marker, nullptr);
