@@ -97,6 +97,10 @@ void recorder_call_back(void (*function)(const char*)) {
 
 cl_mem clCreateBuffer(
     cl_context, cl_mem_flags flags, size_t bytes, void* host, cl_int* code) {
+  if (bytes > setting("RECORDER_LARGEST_BUFFER", SIZE_MAX)) {
+    set(code, CL_INVALID_BUFFER_SIZE);
+    return nullptr;
+  }
   std::unique_lock lock(mutex);
   set(code);
   auto* memory = new _cl_mem{buffer_count++, bytes, 1, host};

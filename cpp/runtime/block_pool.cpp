@@ -2,6 +2,7 @@
 
 #include "device_buffer.h"
 #include "error.h"
+#include "quirks.h"
 
 #include <cstdio>
 #include <memory>
@@ -131,8 +132,7 @@ Block* BlockPool::create_segment(uint64_t bytes,
                                  bool is_small,
                                  const Owner& owner) {
   const uint64_t reserved = statistics.all.reserved_bytes.current;
-  if (bytes > device_.info().max_allocation || reserved + bytes > limit() ||
-      !has_memory_for(device_, bytes)) {
+  if (reserved + bytes > limit() || !has_memory_for(device_, bytes)) {
     return nullptr;
   }
   cl_int code = CL_SUCCESS;
@@ -254,7 +254,7 @@ void BlockPool::process_events() {
 Block* BlockPool::allocate(uint64_t bytes,
                            const Owner& owner,
                            bool releases_cached) {
-  if (bytes > device_.info().max_allocation) {
+  if (refuses_allocation(device_.info(), bytes)) {
     throw_out_of_memory(bytes);
   }
   process_events();
@@ -359,9 +359,10 @@ void BlockPool::throw_out_of_memory(uint64_t requested) {
       (available.has_value() ? " The host has " + format_bytes(*available) +
                                    " available for this device."
                              : "") +
-      " One allocation may take at most " +
+      " The driver's largest allocation is said to be " +
       format_bytes(device_.info().max_allocation) +
-      " (CL_DEVICE_MAX_MEM_ALLOC_SIZE).");
+      " (CL_DEVICE_MAX_MEM_ALLOC_SIZE" + allocation_switch(device_.info()) +
+      ").");
 }
 
 }  // namespace torch_opencl::runtime

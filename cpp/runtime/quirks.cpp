@@ -10,6 +10,16 @@ bool is_pocl(const DeviceInfo& info) {
   return info.platform_name == "Portable Computing Language";
 }
 
+bool refuses_allocation(const DeviceInfo& info, uint64_t bytes) {
+  return bytes > info.max_allocation && (info.type & CL_DEVICE_TYPE_CPU) != 0;
+}
+
+std::string allocation_switch(const DeviceInfo& info) {
+  return info.platform_name == "AMD Accelerated Parallel Processing"
+             ? ", which GPU_SINGLE_ALLOC_PERCENT=100 raises"
+             : "";
+}
+
 std::string quirk_options(const DeviceInfo& info) {
   std::string options;
   const bool is_cpu = (info.type & CL_DEVICE_TYPE_CPU) != 0;

@@ -4,12 +4,19 @@
 
 #include "device.h"
 
+#include <cstdint>
 #include <string>
 
 namespace torch_opencl::runtime {
 
 bool is_intel(const DeviceInfo& info);
 bool is_pocl(const DeviceInfo& info);
+
+// Beyond the largest allocation that a driver names. For GPUs some name a
+// quarter of the memory and give more: those are asked.
+bool refuses_allocation(const DeviceInfo& info, uint64_t bytes);
+// How users raise what the driver names; empty or after a comma.
+std::string allocation_switch(const DeviceInfo& info);
 
 // -D options of every program of a device; each begins with a space.
 std::string quirk_options(const DeviceInfo& info);

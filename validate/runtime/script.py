@@ -44,7 +44,7 @@ COUNT = int(COUNT * SECONDS / seconds)
 _BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-def recorded_commands(program: str, directory: Path) -> list[dict]:
+def recorded_commands(program: str, directory: Path, **environment: str) -> list[dict]:
     """What ``program``, in a process with the laboratory's recorder as its driver, asks
     of it; see benchmarks/gpu/recorder.cpp."""
     sys.path.insert(0, str(_BENCHMARKS))
@@ -53,13 +53,13 @@ def recorded_commands(program: str, directory: Path) -> list[dict]:
     finally:
         sys.path.remove(str(_BENCHMARKS))
     file = directory / "commands"
-    environment = {
+    driver = {
         "LD_LIBRARY_PATH": str(build_recorder()),
         "TORCH_OPENCL_DEVICES": "recorder",
         "TORCH_OPENCL_CACHE_SIZE_MIB": "0",
         "RECORDER_FILE": str(file),
     }
-    run_process(program, **environment)
+    run_process(program, **driver, **environment)
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 

@@ -1,10 +1,12 @@
 import gc
 import itertools
+import textwrap
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from script import recorded_commands
 
 KIB, MIB = 2**10, 2**20
 
@@ -153,6 +155,28 @@ def test_request_beyond_the_largest_allocation(device):
     largest = torch.opencl.get_device_properties(device).max_allocation
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
         allocate(largest + 1, device)
+
+
+@pytest.mark.one_device
+def test_a_gpu_is_asked_for_more_than_its_driver_names(tmp_path):
+    """The recorder names 16 GiB; NVIDIA's driver a quarter of the memory."""
+    program = """
+        import torch
+
+        assert torch.opencl.get_device_properties(0).max_allocation == 16 << 30
+        try:
+            x = torch.empty(17 << 30, dtype=torch.uint8, device="opencl")
+        except torch.OutOfMemoryError as error:
+            assert "largest allocation is said to be 16.00 GiB" in str(error), error
+            torch.empty(1 << 20, device="opencl")
+        """
+    program = textwrap.dedent(program)
+    for largest in (64 << 30, 16 << 30):
+        records = recorded_commands(
+            program, tmp_path, RECORDER_LARGEST_BUFFER=str(largest)
+        )
+        sizes = [each["bytes"] for each in records if "new buffer" in each]
+        assert (max(sizes) == 17 << 30) == (largest > 17 << 30)
 
 
 def test_memory_fraction_is_checked(device):
