@@ -65,7 +65,7 @@ void GeneratorImpl::set_state(const c10::TensorImpl& state) {
 
 PhiloxState GeneratorImpl::reserve(uint64_t increment) {
   const PhiloxState reserved = state_;
-  state_.offset += (increment + 3) / 4 * 4;
+  state_.offset += increment;
   return reserved;
 }
 
@@ -107,6 +107,7 @@ runtime::RandomArgument reserve_philox(
               "' generator device but found '",
               chosen->device(),
               "'");
+  increment = (increment + 3) / 4 * 4;
   const auto reserve = [](GeneratorImpl* from, uint64_t count) {
     const std::lock_guard lock(from->mutex_);
     return from->reserve(count);
@@ -116,8 +117,7 @@ runtime::RandomArgument reserve_philox(
     const at::Generator kept(
         c10::intrusive_ptr<c10::GeneratorImpl>::reclaim_copy(chosen));
     const auto source = [kept, reserve](uint64_t count) {
-      const auto [seed, offset] = reserve(kept.get<GeneratorImpl>(), count);
-      return runtime::CommandGraph::RandomState{seed, offset};
+      return reserve(kept.get<GeneratorImpl>(), count);
     };
     const auto drawn = graph->draw(chosen, source, increment);
     return {0, drawn.offset / 4, drawn.source};

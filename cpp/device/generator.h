@@ -13,10 +13,7 @@
 
 namespace torch_opencl::device {
 
-struct PhiloxState {
-  uint64_t seed = 0;
-  uint64_t offset = 0;
-};
+using runtime::PhiloxState;
 
 class GeneratorImpl final : public c10::GeneratorImpl {
  public:
@@ -32,7 +29,7 @@ class GeneratorImpl final : public c10::GeneratorImpl {
   void set_state(const c10::TensorImpl& state) override;
   static c10::DeviceType device_type() { return c10::DeviceType::PrivateUse1; }
 
-  // The caller holds mutex_.
+  // A multiple of four. The caller holds mutex_.
   PhiloxState reserve(uint64_t increment);
 
  private:

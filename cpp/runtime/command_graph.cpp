@@ -98,7 +98,7 @@ CommandGraph::Draw CommandGraph::draw(const void* key,
     found = sources_.insert(found, Source{key, source});
   }
   const Draw drawn = {static_cast<int>(found - sources_.begin()), found->count};
-  found->count += (count + 3) / 4 * 4;
+  found->count += count;
   return drawn;
 }
 
@@ -164,7 +164,7 @@ void CommandGraph::end_packing(const Queue& queue,
 
 void CommandGraph::replay(Queue& queue) {
   queue.flush_pending();
-  std::vector<RandomState> states;
+  std::vector<PhiloxState> states;
   for (const Source& source : sources_) {
     states.push_back(source.next(source.count));
   }
@@ -174,7 +174,7 @@ void CommandGraph::replay(Queue& queue) {
     Command& command = commands_[i];
     if (const auto* launch = std::get_if<Launch>(&command)) {
       for (const LaunchDraw& draw : launch->draws) {
-        const RandomState& state = states[draw.source];
+        const PhiloxState& state = states[draw.source];
         const uint64_t calls = state.offset / 4 + draw.calls;
         cl_uint index = draw.index;
         bind_argument(launch->kernel->handle, index, state.seed);

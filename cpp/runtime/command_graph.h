@@ -17,6 +17,12 @@
 
 namespace torch_opencl::runtime {
 
+// Of a random number generator: the seed, and how many numbers came before.
+struct PhiloxState {
+  uint64_t seed = 0;
+  uint64_t offset = 0;
+};
+
 // Threads may add to one graph, as they may enqueue in one queue; whoever
 // replays it is alone.
 class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
@@ -45,12 +51,9 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
                 size_t bytes);
   // What was added last writes at `address`.
   void add_written(const void* address);
-  // Where random numbers come from: gives the seed, and how many numbers came
-  // before, and goes on by `count`, a multiple of four.
-  struct RandomState {
-    uint64_t seed, offset;
-  };
-  using RandomSource = std::function<RandomState(uint64_t count)>;
+  // Where random numbers come from: gives its state, and goes on by `count`, a
+  // multiple of four.
+  using RandomSource = std::function<PhiloxState(uint64_t count)>;
   // The place of `count` numbers after a replay's first ones from the source
   // that `key` stands for.
   struct Draw {

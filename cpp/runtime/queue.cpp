@@ -35,6 +35,21 @@ int64_t steady_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
+// A read or write of a buffer.
+template <class Function, class Host>
+auto transfer(Function function,
+              cl_mem memory,
+              size_t offset,
+              Host* host,
+              size_t bytes,
+              bool blocking) {
+  return [=](cl_command_queue handle, cl_event* event) {
+    const cl_bool is_blocking = blocking ? CL_TRUE : CL_FALSE;
+    return function(
+        handle, memory, is_blocking, offset, bytes, host, 0, nullptr, event);
+  };
+}
+
 }  // namespace
 
 WaitStatistics wait_statistics() {
@@ -291,19 +306,11 @@ void Queue::read(
   flush_pending();
   const Look look = blocking ? look_at_reports(*this, true) : nullptr;
   begin_wait(*this, blocking);
-  enqueue("clEnqueueReadBuffer",
-          {.bytes = bytes},
-          [&](cl_command_queue handle, cl_event* event) {
-            return api().clEnqueueReadBuffer(handle,
-                                             memory,
-                                             blocking ? CL_TRUE : CL_FALSE,
-                                             offset,
-                                             bytes,
-                                             host,
-                                             0,
-                                             nullptr,
-                                             event);
-          });
+  enqueue(
+      "clEnqueueReadBuffer",
+      {.bytes = bytes},
+      transfer(
+          api().clEnqueueReadBuffer, memory, offset, host, bytes, blocking));
   end_wait(*this, blocking);
   if (blocking) {
     flushed_at_.store(0, std::memory_order_relaxed);
@@ -333,19 +340,11 @@ void Queue::enqueue_write(cl_mem memory,
                           const void* host,
                           size_t bytes,
                           bool blocking) {
-  enqueue("clEnqueueWriteBuffer",
-          {.bytes = bytes},
-          [&](cl_command_queue handle, cl_event* event) {
-            return api().clEnqueueWriteBuffer(handle,
-                                              memory,
-                                              blocking ? CL_TRUE : CL_FALSE,
-                                              offset,
-                                              bytes,
-                                              host,
-                                              0,
-                                              nullptr,
-                                              event);
-          });
+  enqueue(
+      "clEnqueueWriteBuffer",
+      {.bytes = bytes},
+      transfer(
+          api().clEnqueueWriteBuffer, memory, offset, host, bytes, blocking));
 }
 
 void Queue::write_taken(cl_mem memory,

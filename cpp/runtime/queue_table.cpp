@@ -46,14 +46,19 @@ Queue& queue(int device_index, int64_t stream_id) {
 
 namespace {
 
-template <class Do>
-void for_each_queue(int device_index, const Do& call) {
-  device(device_index);
-  for (std::atomic<Queue*>& slot : queues().table[device_index]) {
+template <class Slots, class Do>
+void for_each_created(Slots& slots, const Do& call) {
+  for (std::atomic<Queue*>& slot : slots) {
     if (Queue* created = slot.load(std::memory_order_acquire)) {
       call(*created);
     }
   }
+}
+
+template <class Do>
+void for_each_queue(int device_index, const Do& call) {
+  device(device_index);
+  for_each_created(queues().table[device_index], call);
 }
 
 }  // namespace
@@ -97,11 +102,8 @@ void set_profiling(bool profiles) {
     queues().profiles = profiles;
   }
   for (auto& of_device : queues().table) {
-    for (std::atomic<Queue*>& slot : of_device) {
-      if (Queue* created = slot.load(std::memory_order_acquire)) {
-        created->set_profiling(profiles);
-      }
-    }
+    for_each_created(
+        of_device, [profiles](Queue& queue) { queue.set_profiling(profiles); });
   }
 }
 

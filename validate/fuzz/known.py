@@ -245,7 +245,10 @@ def error(program: Program, mine: Exception | None, cpu: Exception | None) -> st
     if isinstance(cpu, NotImplementedError) and mine is None:
         return "the device takes a dtype that the CPU does not"
     if (
-        re.search("is_contiguous|grad_weight must be contiguous", str(cpu))
+        re.search(
+            r"is_contiguous\(memory_format\) to be true|grad_weight must be contiguous",
+            str(cpu),
+        )
         and mine is None
     ):
         return "the device takes a layout that the CPU does not"
