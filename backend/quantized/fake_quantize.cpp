@@ -28,10 +28,15 @@ namespace {
 
 using at::Tensor;
 
-// LEVEL: the quantised number before it is clamped; a NaN is below all.
+// The quantised number before it is clamped; a NaN is below all. Gradients, and
+// zero points that are not whole, are rounded after the sum, as on the CPU.
 #define LEVEL(inverse)                   \
   "const compute_t zero = zero_point;\n" \
   "const compute_t level = zero + rint((compute_t)self * (" inverse "));\n"
+#define LEVEL_OF_SUM(inverse)                                              \
+  "const compute_t zero = zero_point;\n"                                   \
+  "const compute_t level = rint(fma((compute_t)self, (compute_t)(" inverse \
+  "), zero));\n"
 #define CLAMPED "(fmin(fmax(level, quant_min), quant_max) - zero)"
 #define IS_INSIDE "(level >= quant_min && level <= quant_max)"
 
@@ -60,9 +65,17 @@ constexpr PointwiseOp kChannel{
     .scalars = "quant_min quant_max",
     .outputs = "result mask"};
 
+constexpr PointwiseOp kChannelFloatZeroPoint{
+    .name = "fake_quantize_per_channel_affine_float_zero_point",
+    .expression = LEVEL_OF_SUM("1.0f / scale") "result = " CLAMPED
+                                               " * scale;\nmask = " IS_INSIDE,
+    .inputs = "self scale zero_point",
+    .scalars = "quant_min quant_max",
+    .outputs = "result mask"};
+
 // What is clamped does not depend on self, and the level not on the zero point.
 #define GRADIENTS(inverse)                                               \
-  LEVEL(inverse)                                                         \
+  LEVEL_OF_SUM(inverse)                                                  \
   "of_self = " IS_INSIDE                                                 \
   " ? grad : 0;\n"                                                       \
   "of_zero_point = " IS_INSIDE                                           \
@@ -92,6 +105,7 @@ constexpr PointwiseOp kChannelGradients{
 #undef IS_INSIDE
 #undef CLAMPED
 #undef LEVEL
+#undef LEVEL_OF_SUM
 
 void per_tensor(Tensor& output,
                 Tensor& mask,
@@ -144,7 +158,9 @@ void per_channel(at::TensorIterator& iter,
                   .add_const_input(iter.tensor(2))
                   .add_const_input(iter.tensor(3))
                   .build();
-  pointwise_with(both, kChannel, quant_min, quant_max);
+  const bool is_whole = !at::isFloatingType(iter.input_dtype(2));
+  pointwise_with(
+      both, is_whole ? kChannel : kChannelFloatZeroPoint, quant_min, quant_max);
 }
 
 void tensor_gradients(at::TensorIterator& iter,

@@ -7,8 +7,10 @@ import os
 import time
 import warnings
 
+import pyopencl
 import torch
 import torch.distributed as dist
+import torch_opencl
 from jobs import check, run_checks
 
 DEVICE = torch.device(os.environ["DEVICE"])
@@ -287,24 +289,21 @@ def asynchronous() -> None:
 
 @check
 def the_caller_does_not_wait() -> None:
-    a = torch.rand(1024, 1024, device=DEVICE)
-
-    def compute():
-        b = a
-        for _ in range(24):
-            b = (a @ b) / 512
-        return b
-
+    x = torch.ones(1 << 20, device=DEVICE)
     # Compiles, and allocates pinned memory, for which a driver may wait.
-    dist.all_reduce(compute())
+    dist.all_reduce(x)
     torch.opencl.synchronize()
-    b = compute()
+    queue = torch_opencl.pyopencl_queue(DEVICE)
+    is_reached = pyopencl.UserEvent(queue.context)
+    pyopencl.enqueue_barrier(queue, wait_for=[is_reached])
     computed = torch.opencl.Event()
     computed.record()
-    work = dist.all_reduce(b, async_op=True)
+    work = dist.all_reduce(x, async_op=True)
     assert not computed.query() and not work.is_completed()
+    is_reached.set_status(pyopencl.command_execution_status.COMPLETE)
     work.wait()
     assert computed.query()
+    assert (x == dist.get_world_size() ** 2).all().item()
 
 
 @check

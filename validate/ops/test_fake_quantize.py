@@ -98,6 +98,27 @@ def test_per_channel(device, axis, zero_dtype):
     _check(quantize, [x.mT.contiguous().mT, scale], device)
 
 
+@pytest.mark.parametrize("zero", [0.0, 3.0, 2.75])
+def test_ties_round_as_on_the_cpu(device, zero):
+    # Halfway between levels, before the zero point is added or after it.
+    x = torch.cat([torch.arange(-9, 30) / 4 + shift for shift in (0, 0.125)])
+    scale, zeros = torch.tensor([0.5]), torch.tensor([zero])
+
+    def quantize(x):
+        zeros_there = zeros.to(x.device)
+        return torch.fake_quantize_per_channel_affine(
+            x, scale.to(x.device), zeros_there, 1, 0, 15
+        )
+
+    _check(quantize, [x.view(-1, 1)], device)
+    _check(lambda x, s, z: _LEARN(x, s, z, 0, 15, 1.0), [x, scale, zeros], device)
+    _check(
+        lambda x, s, z: _LEARN_CHANNELS(x, s, z, 1, 0, 15, 1.0),
+        [x.view(-1, 1), scale, zeros],
+        device,
+    )
+
+
 def test_nan_and_nothing(device):
     x = torch.tensor([float("nan"), 1.0, -2.0])
     _check(
