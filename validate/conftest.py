@@ -38,6 +38,7 @@ _SHARE_OF_KERNEL_TESTS = 20
 # PoCL compiles kernels with barriers for seconds to a minute each: it takes half of
 # their tests, and of each fewer cases.
 _SHARE_WITH_BARRIERS_ON_POCL = 80
+_SHARE_ON_RUSTICL = 80
 _SHARE_IN_GUARD_MODE = 60
 _LEAST_CASES = 1
 _TIMEOUT_SECONDS = 180
@@ -150,6 +151,8 @@ def _kept(item: pytest.Item, cases: int) -> int:
         return math.ceil(cases / sampled.args[0])
     if not item.get_closest_marker("gpu_class"):
         return cases
+    if "-rusticl" in item.nodeid:
+        return math.ceil(cases / _SHARE_ON_RUSTICL)
     if has_barriers:
         return math.ceil(cases / _SHARE_WITH_BARRIERS_ON_POCL)
     return max(math.ceil(cases / _SHARE_OF_KERNEL_TESTS), _LEAST_CASES)
@@ -218,6 +221,17 @@ def pytest_collection_modifyitems(
     if deselected:
         config.hook.pytest_deselected(items=deselected)
     items[:] = selected
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function):
+    """Ops in float64 are refused by a device without it."""
+    try:
+        return (yield)
+    except (NotImplementedError, AssertionError) as error:
+        if "the device has no float64" in str(error):
+            pytest.skip("the device has no float64")
+        raise
 
 
 @pytest.fixture(scope="session")

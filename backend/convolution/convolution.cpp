@@ -5,8 +5,8 @@
 #include "../../cpp/aten/fallback.h"
 
 #include <ATen/native/ConvUtils.h>
-#include <ATen/ops/convolution_backward_overrideable_ops.h>
-#include <ATen/ops/convolution_overrideable_ops.h>
+#include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/convolution_ops.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
@@ -233,6 +233,18 @@ Tensor convolution(const Tensor& input,
                    bool transposed,
                    IntArrayRef output_padding,
                    int64_t groups) {
+  if (!is_supported(input)) {  // the CPU has no kernel of the overrideable op
+    return at::native::call_fallback_fn<&cpu_fallback, at::_ops::convolution>::
+        call(input,
+             weight,
+             bias,
+             stride,
+             padding,
+             dilation,
+             transposed,
+             output_padding,
+             groups);
+  }
   check_dtypes(input, weight, bias);
   check_positive("dilation", dilation);
   check_positive("kernel size", weight.sizes().slice(2));
@@ -281,9 +293,25 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
     IntArrayRef padding,
     IntArrayRef dilation,
     bool transposed,
-    IntArrayRef /*output_padding*/,
+    IntArrayRef output_padding,
     int64_t groups,
     std::array<bool, 3> output_mask) {
+  if (!is_supported(input)) {
+    const std::array<int64_t, 1> bias_sizes{grad_output.size(1)};
+    return at::native::
+        call_fallback_fn<&cpu_fallback, at::_ops::convolution_backward>::call(
+            grad_output,
+            input,
+            weight,
+            at::OptionalIntArrayRef(bias_sizes),
+            stride,
+            padding,
+            dilation,
+            transposed,
+            output_padding,
+            groups,
+            output_mask);
+  }
   check_dtypes(input, weight, std::nullopt);
   const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   Tensor grad_input, grad_weight, grad_bias;
@@ -383,11 +411,8 @@ std::string ConvolutionProblem::text() const {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("convolution_overrideable",
-         &WithFallback<at::_ops::convolution_overrideable, &convolution>::call);
-  m.impl("convolution_backward_overrideable",
-         &WithFallback<at::_ops::convolution_backward_overrideable,
-                       &convolution_backward>::call);
+  m.impl("convolution_overrideable", TORCH_FN(convolution));
+  m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
 }
 
 }  // namespace torch_opencl::ops

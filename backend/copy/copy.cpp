@@ -3,6 +3,7 @@
 #include "../../cpp/device/host_allocator.h"
 #include "../../cpp/device/stream.h"
 #include "../../cpp/runtime/caching_allocator.h"
+#include "../common/float64_bits.h"
 #include "../float8/float8.h"
 #include "../pointwise/joined.h"
 #include "../pointwise/pointwise.h"
@@ -18,6 +19,8 @@
 #include <ATen/ops/real.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/library.h>
+
+#include <limits>
 
 namespace torch_opencl::ops {
 namespace {
@@ -73,11 +76,23 @@ Tensor staging(const Tensor& like, c10::Device device, at::ScalarType dtype) {
              : at::empty(like.sizes(), options);
 }
 
+// In place.
+void negate(const Tensor& tensor) {
+  if (lacks_float64(tensor)) {
+    float64_bits(tensor).bitwise_xor_(std::numeric_limits<int64_t>::min());
+  } else {
+    tensor.neg_();
+  }
+}
+
 bool has_half_parts(const Tensor& tensor) {
   return tensor.scalar_type() == at::kComplexHalf;
 }
 
 void copy_on_device(const Tensor& destination, const Tensor& source);
+void copy_to_device(const Tensor& destination,
+                    const Tensor& source,
+                    bool non_blocking);
 
 // Part by part: kernels do not compute with complex32.
 void copy_complex_half(const Tensor& destination, const Tensor& source) {
@@ -102,6 +117,15 @@ void copy_with_float8(const Tensor& destination, const Tensor& source) {
   } else {
     at::assert_no_overlap(destination, source);
     copy_float8(destination, source);
+  }
+}
+
+// Kernels of a device without float64 only move it.
+void copy_without_float64(const Tensor& destination, const Tensor& source) {
+  if (destination.scalar_type() == source.scalar_type()) {
+    copy_on_device(float64_bits(destination), float64_bits(source));
+  } else {
+    copy_to_device(destination, source.cpu(), false);
   }
 }
 
@@ -130,12 +154,16 @@ void copy_on_device(const Tensor& destination, const Tensor& source) {
   if (source.is_neg() || source.is_conj()) {
     copy_on_device(destination, physical(source));
     if (source.is_neg()) {
-      (destination.is_complex() ? at::view_as_real(destination) : destination)
-          .neg_();
+      negate(destination.is_complex() ? at::view_as_real(destination)
+                                      : destination);
     }
     if (source.is_conj() && destination.is_complex()) {
-      at::imag(destination).neg_();
+      negate(at::imag(destination));
     }
+    return;
+  }
+  if (lacks_float64(destination) || lacks_float64(source)) {
+    copy_without_float64(destination, source);
     return;
   }
   const bool is_complex = destination.is_complex() || source.is_complex();

@@ -1,6 +1,7 @@
 // fill_ and zero_.
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/runtime/caching_allocator.h"
+#include "../common/float64_bits.h"
 #include "../common/half_numbers.h"
 #include "../float8/float8.h"
 #include "../pointwise/pointwise.h"
@@ -40,7 +41,7 @@ Tensor number_like(const Tensor& self, const at::Scalar& value) {
 
 void fill_complex(const Tensor& self, const at::Scalar& value) {
   const Tensor number = number_like(self, value);
-  if (self.scalar_type() == at::kComplexHalf) {  // kernels have none
+  if (self.scalar_type() == at::kComplexHalf || lacks_float64(self)) {
     Tensor real = at::real(self), imag = at::imag(self);
     fill_scalar(real, at::real(number).item());
     fill_scalar(imag, at::imag(number).item());
@@ -68,6 +69,11 @@ Tensor& fill_scalar(Tensor& self, const at::Scalar& value) {
     const Tensor bits = as_bytes(number_like(self, value));
     Tensor bytes = as_bytes(self);
     fill_scalar(bytes, bits.item());
+    return self;
+  }
+  if (lacks_float64(self)) {
+    Tensor bits = float64_bits(self);
+    fill_scalar(bits, float64_bits(number_like(self, value)).item());
     return self;
   }
   auto iter = at::TensorIteratorConfig()

@@ -104,13 +104,17 @@ std::string text_of(const MultiTensorLaunch& launch,
   text += "  uint first_chunk[" + number(shape.tensors + 1) +
           "];\n  uint elements[" + number(shape.tensors) + "];\n  uint place[" +
           number(shape.tensors * shape.operands) + "];\n} table_t;\n";
-  text += "kernel __attribute__((reqd_work_group_size(" + number(group) +
-          ", 1, 1))) void multi_tensor(const table_t table, const uint length";
+  text +=
+      "kernel __attribute__((reqd_work_group_size(" + number(group) +
+      ", 1, 1))) void multi_tensor(const table_t argument, const uint length";
   for (int slot = 0; slot < shape.slots; ++slot) {
     text += ", global uchar *m" + number(slot);
   }
   text +=
-      ") {\n  const uint chunk = get_group_id(0);\n  int t = 0;\n"
+      ") {\n"
+      "#ifdef COPY_INDEXED_STRUCTS\n  const table_t table = argument;\n"
+      "#else\n#define table argument\n#endif\n"
+      "  const uint chunk = get_group_id(0);\n  int t = 0;\n"
       "  while (table.first_chunk[t + 1] <= chunk) ++t;\n"
       "  const size_t begin = (size_t)(chunk - table.first_chunk[t]) * "
       "length;\n"

@@ -1,4 +1,5 @@
 // grid_sampler_2d and grid_sampler_3d, with gradients.
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
 #include "../common/integers.h"
@@ -7,6 +8,10 @@
 
 #include <ATen/native/GridSamplerUtils.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/grid_sampler_2d_backward_ops.h>
+#include <ATen/ops/grid_sampler_2d_ops.h>
+#include <ATen/ops/grid_sampler_3d_backward_ops.h>
+#include <ATen/ops/grid_sampler_3d_ops.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -406,10 +411,22 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("grid_sampler_2d", TORCH_FN(grid_sampler<2>));
-  m.impl("grid_sampler_3d", TORCH_FN(grid_sampler<3>));
-  m.impl("grid_sampler_2d_backward", TORCH_FN(grid_sampler_backward<2>));
-  m.impl("grid_sampler_3d_backward", TORCH_FN(grid_sampler_backward<3>));
+  m.impl("grid_sampler_2d",
+         &WithFallback<at::_ops::grid_sampler_2d,
+                       &grid_sampler<2>,
+                       Numbers::kAny>::call);
+  m.impl("grid_sampler_3d",
+         &WithFallback<at::_ops::grid_sampler_3d,
+                       &grid_sampler<3>,
+                       Numbers::kAny>::call);
+  m.impl("grid_sampler_2d_backward",
+         &WithFallback<at::_ops::grid_sampler_2d_backward,
+                       &grid_sampler_backward<2>,
+                       Numbers::kAny>::call);
+  m.impl("grid_sampler_3d_backward",
+         &WithFallback<at::_ops::grid_sampler_3d_backward,
+                       &grid_sampler_backward<3>,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace torch_opencl::ops

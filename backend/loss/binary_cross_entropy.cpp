@@ -1,4 +1,5 @@
 // binary_cross_entropy and its gradient.
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
 #include "../common/optional_tensor.h"
@@ -6,6 +7,8 @@
 
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/binary_cross_entropy.h>
+#include <ATen/ops/binary_cross_entropy_backward_ops.h>
+#include <ATen/ops/binary_cross_entropy_ops.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
@@ -109,12 +112,22 @@ Tensor binary_cross_entropy_backward(const Tensor& grad_output,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("binary_cross_entropy", TORCH_FN(binary_cross_entropy));
-  m.impl("binary_cross_entropy.out", TORCH_FN(binary_cross_entropy_out));
+  m.impl("binary_cross_entropy",
+         &WithFallback<at::_ops::binary_cross_entropy,
+                       &binary_cross_entropy,
+                       Numbers::kAny>::call);
+  m.impl("binary_cross_entropy.out",
+         &WithFallback<at::_ops::binary_cross_entropy_out,
+                       &binary_cross_entropy_out,
+                       Numbers::kAny>::call);
   m.impl("binary_cross_entropy_backward",
-         TORCH_FN(binary_cross_entropy_backward));
+         &WithFallback<at::_ops::binary_cross_entropy_backward,
+                       &binary_cross_entropy_backward,
+                       Numbers::kAny>::call);
   m.impl("binary_cross_entropy_backward.grad_input",
-         TORCH_FN(binary_cross_entropy_backward_out));
+         &WithFallback<at::_ops::binary_cross_entropy_backward_grad_input,
+                       &binary_cross_entropy_backward_out,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace torch_opencl::ops

@@ -1,5 +1,6 @@
 #include "kernel_sources.h"
 
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
@@ -8,6 +9,8 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/nll_loss2d_backward_ops.h>
+#include <ATen/ops/nll_loss2d_forward_ops.h>
 #include <ATen/ops/nll_loss_backward_meta.h>
 #include <ATen/ops/nll_loss_backward_ops.h>
 #include <ATen/ops/nll_loss_forward_meta.h>
@@ -430,10 +433,22 @@ Tensor nll_loss2d_backward(const Tensor& grad_output,
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<nll_loss_forward_out, at::_ops::nll_loss_forward_output>(m);
   structured<nll_loss_backward_out, at::_ops::nll_loss_backward_grad_input>(m);
-  m.impl("nll_loss2d_forward", TORCH_FN(nll_loss2d_forward));
-  m.impl("nll_loss2d_forward.output", TORCH_FN(nll_loss2d_forward_out));
-  m.impl("nll_loss2d_backward", TORCH_FN(nll_loss2d_backward));
-  m.impl("nll_loss2d_backward.grad_input", TORCH_FN(nll_loss2d_backward_out));
+  m.impl("nll_loss2d_forward",
+         &WithFallback<at::_ops::nll_loss2d_forward,
+                       &nll_loss2d_forward,
+                       Numbers::kAny>::call);
+  m.impl("nll_loss2d_forward.output",
+         &WithFallback<at::_ops::nll_loss2d_forward_output,
+                       &nll_loss2d_forward_out,
+                       Numbers::kAny>::call);
+  m.impl("nll_loss2d_backward",
+         &WithFallback<at::_ops::nll_loss2d_backward,
+                       &nll_loss2d_backward,
+                       Numbers::kAny>::call);
+  m.impl("nll_loss2d_backward.grad_input",
+         &WithFallback<at::_ops::nll_loss2d_backward_grad_input,
+                       &nll_loss2d_backward_out,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace

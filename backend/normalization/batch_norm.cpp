@@ -2,12 +2,18 @@
 #include "params.h"
 
 #include "../../cpp/aten/factories.h"
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
 
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_batch_norm_with_update_ops.h>
+#include <ATen/ops/_native_batch_norm_legit_ops.h>
+#include <ATen/ops/batch_norm_backward_ops.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_batch_norm_backward_ops.h>
+#include <ATen/ops/native_batch_norm_ops.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
@@ -358,17 +364,42 @@ Outputs batch_norm_backward(const Tensor& grad_output,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_batch_norm", TORCH_FN(native_batch_norm));
-  m.impl("native_batch_norm.out", TORCH_FN(native_batch_norm_out));
-  m.impl("_native_batch_norm_legit", TORCH_FN(native_batch_norm_legit));
-  m.impl("_native_batch_norm_legit.out", TORCH_FN(native_batch_norm_legit_out));
+  m.impl("native_batch_norm",
+         &WithFallback<at::_ops::native_batch_norm,
+                       &native_batch_norm,
+                       Numbers::kAny>::call);
+  m.impl("native_batch_norm.out",
+         &WithFallback<at::_ops::native_batch_norm_out,
+                       &native_batch_norm_out,
+                       Numbers::kAny>::call);
+  m.impl("_native_batch_norm_legit",
+         &WithFallback<at::_ops::_native_batch_norm_legit,
+                       &native_batch_norm_legit,
+                       Numbers::kAny>::call);
+  m.impl("_native_batch_norm_legit.out",
+         &WithFallback<at::_ops::_native_batch_norm_legit_out,
+                       &native_batch_norm_legit_out,
+                       Numbers::kAny>::call);
   m.impl("_native_batch_norm_legit.no_stats",
-         TORCH_FN(native_batch_norm_no_stats));
+         &WithFallback<at::_ops::_native_batch_norm_legit_no_stats,
+                       &native_batch_norm_no_stats,
+                       Numbers::kAny>::call);
   m.impl("_native_batch_norm_legit.no_stats_out",
-         TORCH_FN(native_batch_norm_no_stats_out));
-  m.impl("_batch_norm_with_update", TORCH_FN(batch_norm_with_update));
-  m.impl("native_batch_norm_backward", TORCH_FN(native_batch_norm_backward));
-  m.impl("batch_norm_backward", TORCH_FN(batch_norm_backward));
+         &WithFallback<at::_ops::_native_batch_norm_legit_no_stats_out,
+                       &native_batch_norm_no_stats_out,
+                       Numbers::kAny>::call);
+  m.impl("_batch_norm_with_update",
+         &WithFallback<at::_ops::_batch_norm_with_update,
+                       &batch_norm_with_update,
+                       Numbers::kAny>::call);
+  m.impl("native_batch_norm_backward",
+         &WithFallback<at::_ops::native_batch_norm_backward,
+                       &native_batch_norm_backward,
+                       Numbers::kAny>::call);
+  m.impl("batch_norm_backward",
+         &WithFallback<at::_ops::batch_norm_backward,
+                       &batch_norm_backward,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@
   }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_channels(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,
     const int tile,
     const compute_t epsilon,
@@ -46,6 +46,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(param_t, weight),
     CONST_TENSOR(param_t, bias)) {
+  COPY_ROWS
   FOR_EACH_CHANNEL(c) {
     const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
     const moments_t moments = moments_of_channel(&rows, x, pixels);
@@ -67,7 +68,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
 #define RUN_OF(p, t) (POINTER(p) + run_offset(&rows, t, run) + first_channel * rows.row_strides[t])
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_channels_running(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,
     const int tile,
     const compute_t epsilon,
@@ -81,6 +82,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(param_t, weight),
     CONST_TENSOR(param_t, bias)) {
+  COPY_ROWS
   const int first_channel = (int)get_global_id(0) * tile;
   const int channels = min(tile, rows.row_size - first_channel);
   const index_t length = rows.sizes[0];
@@ -114,7 +116,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_channels_backward(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,
     const int tile,
     TENSOR(storage_t, grad_input),
@@ -125,6 +127,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
     CONST_TENSOR(compute_t, mean),
     CONST_TENSOR(compute_t, inverse_deviation),
     CONST_TENSOR(param_t, weight)) {
+  COPY_ROWS
   const int first_channel = (int)get_global_id(0) * tile;
   const int channels = min(tile, rows.row_size - first_channel);
   const index_t length = rows.sizes[0];

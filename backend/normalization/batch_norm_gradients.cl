@@ -9,7 +9,7 @@
 #if CHANNELS_INNERMOST || LANES > 1
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_partials(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,
     const index_t chunk,
     const int jobs,
@@ -18,6 +18,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(storage_t, grad_output),
     CONST_TENSOR(compute_t, means)) {
+  COPY_ROWS
   const int job = (int)get_global_id(0);
   if (job >= jobs) return;
   const int channels = rows.row_size;
@@ -38,8 +39,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
   const channels_t mean = load_statistics(POINTER(means), c, count);
   const index_t place = number * channels;
 #if CHANNELS_INNERMOST
-  const index_t x_step = rows.strides[1][0];
-  const index_t grad_step = rows.strides[2][0];
+  const index_t x_step = rows.strides[ROWS_RANK];
+  const index_t grad_step = rows.strides[2 * ROWS_RANK];
   lanes_t sum = 0;
   lanes_t sum_lost = 0;
   lanes_t product = 0;
@@ -69,7 +70,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
 
 // A work-group a job, its work-items side by side in memory.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_partials(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,
     const index_t chunk,
     const int jobs,
@@ -78,6 +79,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(storage_t, grad_output),
     CONST_TENSOR(compute_t, means)) {
+  COPY_ROWS
   local compute_t shared[WG_SIZE];
   const int job = (int)get_group_id(0);
   const int channels = rows.row_size;

@@ -11,13 +11,14 @@
 #if CHANNELS_INNERMOST || LANES > 1
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_partials(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,
     const index_t chunk,
     const int jobs,
     TENSOR(compute_t, means),
     TENSOR(compute_t, squares),
     CONST_TENSOR(storage_t, self)) {
+  COPY_ROWS
   const int job = (int)get_global_id(0);
   if (job >= jobs) return;
   const int channels = rows.row_size;
@@ -37,7 +38,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
 
 #if CHANNELS_INNERMOST
   const compute_t scale = (compute_t)1 / (compute_t)(last - first);
-  const index_t step = rows.strides[1][0];
+  const index_t step = rows.strides[ROWS_RANK];
   const index_t lane = rows.row_strides[1];
   lanes_t sum = 0;
   FOR_EACH_RUN(&rows, first, last) {
@@ -74,13 +75,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
 
 // A work-group a job, its work-items side by side in memory.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_partials(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,
     const index_t chunk,
     const int jobs,
     TENSOR(compute_t, means),
     TENSOR(compute_t, squares),
     CONST_TENSOR(storage_t, self)) {
+  COPY_ROWS
   local compute_t shared[WG_SIZE];
   const int job = (int)get_group_id(0);
   const int channels = rows.row_size;

@@ -56,9 +56,9 @@ inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
 #define BASE(t) 0
 #else
 #define OFFSET(t, base, step) \
-  (base + min((int)(step) * LANES, job.last) * rows.strides[t][0])
-#define LANE_STRIDE(t) rows.strides[t][0]
-#define BASE(t) (run_offset(&rows, t, job.run) + job.start * rows.strides[t][0])
+  (base + min((int)(step) * LANES, job.last) * rows.strides[t * ROWS_RANK])
+#define LANE_STRIDE(t) rows.strides[t * ROWS_RANK]
+#define BASE(t) (run_offset(&rows, t, job.run) + job.start * rows.strides[t * ROWS_RANK])
 #endif
 
 #define LOAD_PART(p, t, base) \
@@ -95,7 +95,7 @@ inline job_t job_of(index_t id, const rows_t *rows, index_t pixels) {
   }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_transform(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,
     const long jobs,
     const int tile,
@@ -107,6 +107,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     CONST_TENSOR(compute_t, inverse_deviation),
     CONST_TENSOR(param_t, weight),
     CONST_TENSOR(param_t, bias)) {
+  COPY_ROWS
   FOR_EACH_JOB {
     const job_t job = job_of((index_t)id, &rows, pixels);
     const int c = job.channel;
@@ -132,7 +133,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
 // grad_input: scaled grad_output less what changes with the statistics, which
 // evaluation has not.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_transform_backward(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,
     const long jobs,
     const int tile,
@@ -144,6 +145,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     CONST_TENSOR(compute_t, shifts),
     CONST_TENSOR(compute_t, slopes),
     CONST_TENSOR(param_t, weight)) {
+  COPY_ROWS
   FOR_EACH_JOB {
     const job_t job = job_of((index_t)id, &rows, pixels);
     const int c = job.channel;

@@ -9,7 +9,7 @@
 #include "batch_norm_kept.clh"
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void group_norm(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,  // of a group
     const int tile,
     const compute_t epsilon,
@@ -21,6 +21,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void group_norm(
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(param_t, weight),
     CONST_TENSOR(param_t, bias)) {
+  COPY_ROWS
   const index_t length = pixels / group_channels;
   FOR_EACH_CHANNEL(group) {
     const global storage_t *x = POINTER(self) + group * rows.row_strides[1];
@@ -47,7 +48,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void group_norm(
 // `sums` and `products` are of each channel of each image: of grad_output, and of
 // grad_output by the normalised input.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void group_norm_backward(
-    const rows_t rows,
+    ROWS,
     const index_t pixels,  // of a group
     const int tile,
     const int groups,
@@ -60,6 +61,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void group_norm_back
     CONST_TENSOR(compute_t, means),
     CONST_TENSOR(compute_t, inverse_deviations),
     CONST_TENSOR(param_t, weight)) {
+  COPY_ROWS
   const index_t length = pixels / group_channels;
   FOR_EACH_CHANNEL(group) {
     const global storage_t *x = POINTER(self) + group * rows.row_strides[1];

@@ -7,11 +7,14 @@
 #include "layer_norm_groups.h"
 #include "params.h"
 
+#include "../../cpp/aten/fallback.h"
 #include "../common/dtype_check.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/native_group_norm_backward_ops.h>
+#include <ATen/ops/native_group_norm_ops.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
@@ -329,8 +332,14 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_group_norm", TORCH_FN(native_group_norm));
-  m.impl("native_group_norm_backward", TORCH_FN(native_group_norm_backward));
+  m.impl("native_group_norm",
+         &WithFallback<at::_ops::native_group_norm,
+                       &native_group_norm,
+                       Numbers::kAny>::call);
+  m.impl("native_group_norm_backward",
+         &WithFallback<at::_ops::native_group_norm_backward,
+                       &native_group_norm_backward,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "layer_norm_groups.h"
 #include "params.h"
 
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
 #include "../common/integers.h"
@@ -11,6 +12,8 @@
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_layer_norm_backward_ops.h>
+#include <ATen/ops/native_layer_norm_ops.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -220,8 +223,14 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_layer_norm", TORCH_FN(native_layer_norm));
-  m.impl("native_layer_norm_backward", TORCH_FN(native_layer_norm_backward));
+  m.impl("native_layer_norm",
+         &WithFallback<at::_ops::native_layer_norm,
+                       &native_layer_norm,
+                       Numbers::kAny>::call);
+  m.impl("native_layer_norm_backward",
+         &WithFallback<at::_ops::native_layer_norm_backward,
+                       &native_layer_norm_backward,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace

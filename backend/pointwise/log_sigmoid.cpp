@@ -1,4 +1,5 @@
 // log_sigmoid. Its buffer stays empty: it serves ATen's CPU kernels alone.
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
 #include "pointwise.h"
@@ -6,6 +7,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/log_sigmoid_backward_ops.h>
+#include <ATen/ops/log_sigmoid_forward_ops.h>
 #include <torch/library.h>
 
 #include <tuple>
@@ -14,6 +17,8 @@ namespace torch_opencl::ops {
 namespace {
 
 using at::Tensor;
+using aten::Numbers;
+using aten::WithFallback;
 
 constexpr PointwiseOp kLogSigmoid{.name = "log_sigmoid",
                                   .expression = "log_sigmoid(self)",
@@ -72,11 +77,22 @@ Tensor log_sigmoid_backward(const Tensor& grad_output,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("log_sigmoid_forward", TORCH_FN(log_sigmoid_forward));
-  m.impl("log_sigmoid_forward.output", TORCH_FN(log_sigmoid_forward_output));
-  m.impl("log_sigmoid_backward", TORCH_FN(log_sigmoid_backward));
+  m.impl("log_sigmoid_forward",
+         &WithFallback<at::_ops::log_sigmoid_forward,
+                       &log_sigmoid_forward,
+                       Numbers::kAny>::call);
+  m.impl("log_sigmoid_forward.output",
+         &WithFallback<at::_ops::log_sigmoid_forward_output,
+                       &log_sigmoid_forward_output,
+                       Numbers::kAny>::call);
+  m.impl("log_sigmoid_backward",
+         &WithFallback<at::_ops::log_sigmoid_backward,
+                       &log_sigmoid_backward,
+                       Numbers::kAny>::call);
   m.impl("log_sigmoid_backward.grad_input",
-         TORCH_FN(log_sigmoid_backward_grad_input));
+         &WithFallback<at::_ops::log_sigmoid_backward_grad_input,
+                       &log_sigmoid_backward_grad_input,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace torch_opencl::ops

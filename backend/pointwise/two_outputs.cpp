@@ -1,4 +1,5 @@
 // Pointwise ops with two outputs: one run of the engine for each.
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "pointwise.h"
 
@@ -7,6 +8,7 @@
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/_prelu_kernel_backward_native.h>
 #include <ATen/ops/frexp_native.h>
+#include <ATen/ops/frexp_ops.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {
@@ -62,7 +64,10 @@ void frexp(at::TensorIteratorBase& iter) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_prelu_kernel_backward",
          TORCH_FN(at::native::_prelu_kernel_backward));
-  m.impl("frexp.Tensor_out", TORCH_FN(at::native::frexp_out));
+  m.impl("frexp.Tensor_out",
+         &aten::WithFallback<at::_ops::frexp_Tensor_out,
+                             &at::native::frexp_out,
+                             aten::Numbers::kAny>::call);
 }
 
 }  // namespace torch_opencl::ops

@@ -2,11 +2,19 @@
 #include "geometry.h"
 #include "kernel_sources.h"
 
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
 
 #include <ATen/native/AdaptivePooling.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_adaptive_avg_pool2d_backward_ops.h>
+#include <ATen/ops/_adaptive_avg_pool2d_ops.h>
+#include <ATen/ops/_adaptive_avg_pool3d_backward_ops.h>
+#include <ATen/ops/_adaptive_avg_pool3d_ops.h>
+#include <ATen/ops/adaptive_avg_pool2d_ops.h>
+#include <ATen/ops/adaptive_avg_pool3d_backward_ops.h>
+#include <ATen/ops/adaptive_avg_pool3d_ops.h>
 #include <ATen/ops/avg_pool2d_backward_meta.h>
 #include <ATen/ops/avg_pool2d_backward_ops.h>
 #include <ATen/ops/avg_pool2d_meta.h>
@@ -354,16 +362,34 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
              at::_ops::avg_pool2d_backward_grad_input>(m);
   structured<avg_pool_backward_out<at::meta::structured_avg_pool3d_backward, 3>,
              at::_ops::avg_pool3d_backward_grad_input>(m);
-  m.impl("_adaptive_avg_pool2d", TORCH_FN(adaptive_avg_pool<2>));
-  m.impl("_adaptive_avg_pool3d", TORCH_FN(adaptive_avg_pool<3>));
-  m.impl("adaptive_avg_pool2d.out", TORCH_FN(adaptive_avg_pool_out<2>));
-  m.impl("adaptive_avg_pool3d.out", TORCH_FN(adaptive_avg_pool_out<3>));
+  m.impl("_adaptive_avg_pool2d",
+         &WithFallback<at::_ops::_adaptive_avg_pool2d,
+                       &adaptive_avg_pool<2>,
+                       Numbers::kAny>::call);
+  m.impl("_adaptive_avg_pool3d",
+         &WithFallback<at::_ops::_adaptive_avg_pool3d,
+                       &adaptive_avg_pool<3>,
+                       Numbers::kAny>::call);
+  m.impl("adaptive_avg_pool2d.out",
+         &WithFallback<at::_ops::adaptive_avg_pool2d_out,
+                       &adaptive_avg_pool_out<2>,
+                       Numbers::kAny>::call);
+  m.impl("adaptive_avg_pool3d.out",
+         &WithFallback<at::_ops::adaptive_avg_pool3d_out,
+                       &adaptive_avg_pool_out<3>,
+                       Numbers::kAny>::call);
   m.impl("_adaptive_avg_pool2d_backward",
-         TORCH_FN(adaptive_avg_pool_backward<2>));
+         &WithFallback<at::_ops::_adaptive_avg_pool2d_backward,
+                       &adaptive_avg_pool_backward<2>,
+                       Numbers::kAny>::call);
   m.impl("_adaptive_avg_pool3d_backward",
-         TORCH_FN(adaptive_avg_pool_backward<3>));
+         &WithFallback<at::_ops::_adaptive_avg_pool3d_backward,
+                       &adaptive_avg_pool_backward<3>,
+                       Numbers::kAny>::call);
   m.impl("adaptive_avg_pool3d_backward.grad_input",
-         TORCH_FN(adaptive_avg_pool3d_backward_out));
+         &WithFallback<at::_ops::adaptive_avg_pool3d_backward_grad_input,
+                       &adaptive_avg_pool3d_backward_out,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace

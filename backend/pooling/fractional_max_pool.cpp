@@ -1,4 +1,5 @@
 // fractional_max_pool2d and fractional_max_pool3d.
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
@@ -242,9 +243,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<fractional_max_pool2d_backward_out,
              op::fractional_max_pool2d_backward_grad_input>(m);
   m.impl("fractional_max_pool3d_backward",
-         TORCH_FN(fractional_max_pool3d_backward));
+         &WithFallback<at::_ops::fractional_max_pool3d_backward,
+                       &fractional_max_pool3d_backward,
+                       Numbers::kAny>::call);
   m.impl("fractional_max_pool3d_backward.grad_input",
-         TORCH_FN(fractional_max_pool3d_backward_out));
+         &WithFallback<at::_ops::fractional_max_pool3d_backward_grad_input,
+                       &fractional_max_pool3d_backward_out,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace torch_opencl::ops

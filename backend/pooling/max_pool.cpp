@@ -2,6 +2,7 @@
 #include "geometry.h"
 #include "kernel_sources.h"
 
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
 
@@ -20,6 +21,8 @@
 #include <ATen/ops/max_pool2d_with_indices_backward_ops.h>
 #include <ATen/ops/max_pool2d_with_indices_meta.h>
 #include <ATen/ops/max_pool2d_with_indices_ops.h>
+#include <ATen/ops/max_pool3d_with_indices_backward_ops.h>
+#include <ATen/ops/max_pool3d_with_indices_ops.h>
 
 #include <tuple>
 
@@ -324,12 +327,22 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                  at::meta::structured_adaptive_max_pool3d_backward,
                  3>,
              at::_ops::adaptive_max_pool3d_backward_grad_input>(m);
-  m.impl("max_pool3d_with_indices", TORCH_FN(max_pool3d_with_indices));
-  m.impl("max_pool3d_with_indices.out", TORCH_FN(max_pool3d_with_indices_out));
+  m.impl("max_pool3d_with_indices",
+         &WithFallback<at::_ops::max_pool3d_with_indices,
+                       &max_pool3d_with_indices,
+                       Numbers::kAny>::call);
+  m.impl("max_pool3d_with_indices.out",
+         &WithFallback<at::_ops::max_pool3d_with_indices_out,
+                       &max_pool3d_with_indices_out,
+                       Numbers::kAny>::call);
   m.impl("max_pool3d_with_indices_backward",
-         TORCH_FN(max_pool3d_with_indices_backward));
+         &WithFallback<at::_ops::max_pool3d_with_indices_backward,
+                       &max_pool3d_with_indices_backward,
+                       Numbers::kAny>::call);
   m.impl("max_pool3d_with_indices_backward.grad_input",
-         TORCH_FN(max_pool3d_with_indices_backward_out));
+         &WithFallback<at::_ops::max_pool3d_with_indices_backward_grad_input,
+                       &max_pool3d_with_indices_backward_out,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace

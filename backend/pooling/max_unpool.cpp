@@ -1,9 +1,12 @@
 // max_unpool2d and max_unpool3d: each value goes to its index, the rest is 0.
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/reports.h"
 #include "../common/dtype_check.h"
 
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/max_unpool2d_ops.h>
+#include <ATen/ops/max_unpool3d_ops.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {
@@ -11,6 +14,8 @@ namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
+using aten::Numbers;
+using aten::WithFallback;
 
 void check_same_sizes(const Tensor& self, const Tensor& indices) {
   TORCH_CHECK(self.sizes() == indices.sizes(),
@@ -161,10 +166,20 @@ Tensor max_unpool3d(const Tensor& self,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("max_unpool2d", TORCH_FN(max_unpool2d));
-  m.impl("max_unpool2d.out", TORCH_FN(max_unpool2d_out));
-  m.impl("max_unpool3d", TORCH_FN(max_unpool3d));
-  m.impl("max_unpool3d.out", TORCH_FN(max_unpool3d_out));
+  m.impl("max_unpool2d",
+         &WithFallback<at::_ops::max_unpool2d, &max_unpool2d, Numbers::kAny>::
+             call);
+  m.impl("max_unpool2d.out",
+         &WithFallback<at::_ops::max_unpool2d_out,
+                       &max_unpool2d_out,
+                       Numbers::kAny>::call);
+  m.impl("max_unpool3d",
+         &WithFallback<at::_ops::max_unpool3d, &max_unpool3d, Numbers::kAny>::
+             call);
+  m.impl("max_unpool3d.out",
+         &WithFallback<at::_ops::max_unpool3d_out,
+                       &max_unpool3d_out,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace torch_opencl::ops

@@ -1,4 +1,5 @@
 // bincount, histc and count_nonzero.
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
 #include "../common/integers.h"
@@ -6,7 +7,10 @@
 #include "kernel_sources.h"
 
 #include <ATen/native/Resize.h>
+#include <ATen/ops/bincount_ops.h>
+#include <ATen/ops/count_nonzero_ops.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/histc_ops.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -150,11 +154,18 @@ Tensor count_nonzero_dims(const Tensor& self, at::IntArrayRef dims) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("bincount", TORCH_FN(bincount));
-  m.impl("histc", TORCH_FN(histc));
-  m.impl("histc.out", TORCH_FN(histc_out));
-  m.impl("count_nonzero", TORCH_FN(count_nonzero));
-  m.impl("count_nonzero.dim_IntList", TORCH_FN(count_nonzero_dims));
+  m.impl("bincount",
+         &WithFallback<at::_ops::bincount, &bincount, Numbers::kAny>::call);
+  m.impl("histc", &WithFallback<at::_ops::histc, &histc, Numbers::kAny>::call);
+  m.impl("histc.out",
+         &WithFallback<at::_ops::histc_out, &histc_out, Numbers::kAny>::call);
+  m.impl("count_nonzero",
+         &WithFallback<at::_ops::count_nonzero, &count_nonzero, Numbers::kAny>::
+             call);
+  m.impl("count_nonzero.dim_IntList",
+         &WithFallback<at::_ops::count_nonzero_dim_IntList,
+                       &count_nonzero_dims,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace torch_opencl::ops

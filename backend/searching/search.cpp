@@ -1,4 +1,5 @@
 // searchsorted, bucketize and isin.
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
@@ -7,11 +8,13 @@
 
 #include <ATen/native/BucketizationUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/bucketize_ops.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isin_meta.h>
 #include <ATen/ops/isin_ops.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted.h>
+#include <ATen/ops/searchsorted_ops.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {
@@ -214,13 +217,33 @@ struct isin_Scalar_Tensor_out : at::meta::structured_isin_Scalar_Tensor {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("searchsorted.Tensor", TORCH_FN(searchsorted_tensor));
-  m.impl("searchsorted.Tensor_out", TORCH_FN(searchsorted_out));
-  m.impl("searchsorted.Scalar", TORCH_FN(searchsorted_number));
-  m.impl("searchsorted.Scalar_out", TORCH_FN(searchsorted_number_out));
-  m.impl("bucketize.Tensor", TORCH_FN(bucketize));
-  m.impl("bucketize.Tensor_out", TORCH_FN(bucketize_out));
-  m.impl("bucketize.Scalar", TORCH_FN(bucketize_number));
+  m.impl("searchsorted.Tensor",
+         &WithFallback<at::_ops::searchsorted_Tensor,
+                       &searchsorted_tensor,
+                       Numbers::kAny>::call);
+  m.impl("searchsorted.Tensor_out",
+         &WithFallback<at::_ops::searchsorted_Tensor_out,
+                       &searchsorted_out,
+                       Numbers::kAny>::call);
+  m.impl("searchsorted.Scalar",
+         &WithFallback<at::_ops::searchsorted_Scalar,
+                       &searchsorted_number,
+                       Numbers::kAny>::call);
+  m.impl("searchsorted.Scalar_out",
+         &WithFallback<at::_ops::searchsorted_Scalar_out,
+                       &searchsorted_number_out,
+                       Numbers::kAny>::call);
+  m.impl("bucketize.Tensor",
+         &WithFallback<at::_ops::bucketize_Tensor, &bucketize, Numbers::kAny>::
+             call);
+  m.impl("bucketize.Tensor_out",
+         &WithFallback<at::_ops::bucketize_Tensor_out,
+                       &bucketize_out,
+                       Numbers::kAny>::call);
+  m.impl("bucketize.Scalar",
+         &WithFallback<at::_ops::bucketize_Scalar,
+                       &bucketize_number,
+                       Numbers::kAny>::call);
   structured<isin_Tensor_Tensor_out, at::_ops::isin_Tensor_Tensor_out>(m);
   structured<isin_Tensor_Scalar_out, at::_ops::isin_Tensor_Scalar_out>(m);
   structured<isin_Scalar_Tensor_out, at::_ops::isin_Scalar_Tensor_out>(m);

@@ -68,7 +68,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_strided
   if (id >= rows.count) return;
   const row_t row = row_of(id, &rows, LANES);
   const global storage_t *x = POINTER(self) + row.offset[1];
-  const index_t lane = rows.strides[1][0];
+  const index_t lane = rows.strides[ROWS_RANK];
   const index_t step = rows.row_strides[1];
   lanes_t largest = (lanes_t)-INFINITY;
   for (int i = 0; i < rows.row_size; ++i)
@@ -85,7 +85,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_strided
   for (int i = 0; i < rows.row_size; ++i)
     store_lanes(y,
                 i * rows.row_strides[0],
-                rows.strides[0][0],
+                rows.strides[0],
                 row.lanes,
                 FORWARD(exp_below,
                         load_lanes(x, i * step, lane, row.lanes) - largest,
@@ -99,8 +99,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_strided
   const row_t row = row_of(id, &rows, LANES);
   const global storage_t *grad = POINTER(grad_output) + row.offset[1];
   const global storage_t *y = POINTER(output) + row.offset[2];
-  const index_t grad_lane = rows.strides[1][0];
-  const index_t y_lane = rows.strides[2][0];
+  const index_t grad_lane = rows.strides[ROWS_RANK];
+  const index_t y_lane = rows.strides[2 * ROWS_RANK];
   lanes_t sum = 0;
   for (int begin = 0; begin < rows.row_size; begin += BLOCK) {
     lanes_t part = 0;
@@ -113,7 +113,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_strided
   for (int i = 0; i < rows.row_size; ++i)
     store_lanes(result,
                 i * rows.row_strides[0],
-                rows.strides[0][0],
+                rows.strides[0],
                 row.lanes,
                 BACKWARD(exp_below,
                          load_lanes(grad, i * rows.row_strides[1], grad_lane, row.lanes),
@@ -132,15 +132,15 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_strided
 #endif
 #define KEPT (COLUMNS > 16 ? 32 : 64)
 
-#define PLACE(t, i) ((i) * rows.row_strides[t] + v * LANES * rows.strides[t][0])
+#define PLACE(t, i) ((i) * rows.row_strides[t] + v * LANES * rows.strides[t * ROWS_RANK])
 #define PREFETCH_NEXT(p, t, i) PREFETCH(p + ((i) * rows.row_strides[t] + (v + COLUMNS) * LANES))
 // One plane after the other, so that few streams are read at a time.
 #define FETCH_NEXT_ELEMENT(p, t, i) \
   PREFETCH(p + ((i + 1) * rows.row_strides[t] + v * LANES))
 #define LOAD_PART(p, t, i) \
-  load_lanes(p, PLACE(t, i), rows.strides[t][0], row.lanes - v * LANES)
+  load_lanes(p, PLACE(t, i), rows.strides[t * ROWS_RANK], row.lanes - v * LANES)
 #define STORE_PART(p, i, value) \
-  store_lanes(p, PLACE(0, i), rows.strides[0][0], row.lanes - v * LANES, value)
+  store_lanes(p, PLACE(0, i), rows.strides[0], row.lanes - v * LANES, value)
 // Of neighbouring full vectors: Intel's compiler makes scalars of the above.
 #define LOAD_WHOLE(p, t, i) \
   LOAD_LANES(p + ((i) * rows.row_strides[t] + v * LANES))
@@ -182,7 +182,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short(
         STORE_COLUMN(y, i, value);                                             \
       }                                                                        \
   }
-  const int is_dense = rows.strides[0][0] == 1 && rows.strides[1][0] == 1;
+  const int is_dense = rows.strides[0] == 1 && rows.strides[ROWS_RANK] == 1;
   const int whole = is_dense ? row.lanes / LANES : 0;
   const int all = (row.lanes + LANES - 1) / LANES;
   // Intel's compiler makes twice as fast code of a constant number.
@@ -224,8 +224,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_short_backwar
         STORE_COLUMN(result, i, value);                                 \
       }                                                                 \
   }
-  const int is_dense = rows.strides[0][0] == 1 && rows.strides[1][0] == 1 &&
-                       rows.strides[2][0] == 1;
+  const int is_dense = rows.strides[0] == 1 && rows.strides[ROWS_RANK] == 1 &&
+                       rows.strides[2 * ROWS_RANK] == 1;
   const int whole = is_dense ? row.lanes / LANES : 0;
   const int all = (row.lanes + LANES - 1) / LANES;
   SHORT(0, whole, LOAD_WHOLE, STORE_WHOLE)
@@ -260,7 +260,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_contigu
   if (id >= rows.count) return;
   const row_t row = row_of(id, &rows, 1);
   const global storage_t *x = POINTER(self) + row.offset[1];
-  const global storage_t *next_x = x + rows.strides[1][0];
+  const global storage_t *next_x = x + rows.strides[ROWS_RANK];
   const int size = rows.row_size;
   const int whole = size / LANES * LANES;
   lanes_t parts[PARTS];
@@ -321,8 +321,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void softmax_contigu
   const row_t row = row_of(id, &rows, 1);
   const global storage_t *grad = POINTER(grad_output) + row.offset[1];
   const global storage_t *y = POINTER(output) + row.offset[2];
-  const global storage_t *next_grad = grad + rows.strides[1][0];
-  const global storage_t *next_y = y + rows.strides[2][0];
+  const global storage_t *next_grad = grad + rows.strides[ROWS_RANK];
+  const global storage_t *next_y = y + rows.strides[2 * ROWS_RANK];
   const int size = rows.row_size;
   const int whole = size / LANES * LANES;
   compute_t sum = 0;

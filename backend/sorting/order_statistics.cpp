@@ -3,6 +3,7 @@
 #include "selection.h"
 #include "sort.h"
 
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
@@ -17,6 +18,10 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/isnan.h>
+#include <ATen/ops/kthvalue_ops.h>
+#include <ATen/ops/median_ops.h>
+#include <ATen/ops/mode_ops.h>
+#include <ATen/ops/nanmedian_ops.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/topk_meta.h>
 #include <ATen/ops/topk_ops.h>
@@ -246,14 +251,27 @@ Pair mode(const Tensor& self, int64_t dim, bool keepdim) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<topk_out, at::_ops::topk_values>(m);
-  m.impl("kthvalue", TORCH_FN(kthvalue));
-  m.impl("kthvalue.values", TORCH_FN(kthvalue_out));
-  m.impl("median", TORCH_FN(median));
-  m.impl("nanmedian", TORCH_FN(nanmedian));
-  m.impl("median.dim_values", TORCH_FN(median_out));
-  m.impl("nanmedian.dim_values", TORCH_FN(nanmedian_out));
-  m.impl("mode", TORCH_FN(mode));
-  m.impl("mode.values", TORCH_FN(mode_out));
+  m.impl("kthvalue",
+         &WithFallback<at::_ops::kthvalue, &kthvalue, Numbers::kAny>::call);
+  m.impl("kthvalue.values",
+         &WithFallback<at::_ops::kthvalue_values,
+                       &kthvalue_out,
+                       Numbers::kAny>::call);
+  m.impl("median",
+         &WithFallback<at::_ops::median, &median, Numbers::kAny>::call);
+  m.impl("nanmedian",
+         &WithFallback<at::_ops::nanmedian, &nanmedian, Numbers::kAny>::call);
+  m.impl("median.dim_values",
+         &WithFallback<at::_ops::median_dim_values,
+                       &median_out,
+                       Numbers::kAny>::call);
+  m.impl("nanmedian.dim_values",
+         &WithFallback<at::_ops::nanmedian_dim_values,
+                       &nanmedian_out,
+                       Numbers::kAny>::call);
+  m.impl("mode", &WithFallback<at::_ops::mode, &mode, Numbers::kAny>::call);
+  m.impl("mode.values",
+         &WithFallback<at::_ops::mode_values, &mode_out, Numbers::kAny>::call);
 }
 
 }  // namespace torch_opencl::ops

@@ -1,13 +1,19 @@
 // unique in all its forms: equal neighbours of a sorted sequence.
 #include "sort.h"
 
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/_unique2_ops.h>
+#include <ATen/ops/_unique_ops.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/unique_consecutive_ops.h>
+#include <ATen/ops/unique_dim_consecutive_ops.h>
+#include <ATen/ops/unique_dim_ops.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {
@@ -164,11 +170,20 @@ Unique unique_consecutive(const Tensor& self,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_unique2", TORCH_FN(unique2));
-  m.impl("_unique", TORCH_FN(unique));
-  m.impl("unique_dim", TORCH_FN(unique_dim));
-  m.impl("unique_consecutive", TORCH_FN(unique_consecutive));
-  m.impl("unique_dim_consecutive", TORCH_FN(unique_dim_consecutive));
+  m.impl("_unique2",
+         &WithFallback<at::_ops::_unique2, &unique2, Numbers::kAny>::call);
+  m.impl("_unique",
+         &WithFallback<at::_ops::_unique, &unique, Numbers::kAny>::call);
+  m.impl("unique_dim",
+         &WithFallback<at::_ops::unique_dim, &unique_dim, Numbers::kAny>::call);
+  m.impl("unique_consecutive",
+         &WithFallback<at::_ops::unique_consecutive,
+                       &unique_consecutive,
+                       Numbers::kAny>::call);
+  m.impl("unique_dim_consecutive",
+         &WithFallback<at::_ops::unique_dim_consecutive,
+                       &unique_dim_consecutive,
+                       Numbers::kAny>::call);
 }
 
 }  // namespace torch_opencl::ops

@@ -11,13 +11,13 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "gpu"
-LIBCLC = Path("/usr/lib/clc")
-# Debian's packages; NAME stands for the newest version there is.
-VERSIONED = ("clang", "libclc", "llvm")
+# Unpacked here: mesa-opencl-icd wants an older one, which conflicts with it.
+LIBCLC = BUILD / "libclc" / "usr" / "lib" / "clc"
+# Debian's packages, of the newest version there is.
+VERSIONED = ("clang", "llvm")
 NEWEST, OLDEST = 22, 16
 COMPILERS = ("opencl-c-headers", "intel-opencl-icd")
 PLAIN = (*COMPILERS, "oclgrind", "liboclgrind-dev", "libclblast-dev")
-# mesa-opencl-icd wants libclc-15, which conflicts with newer ones
 
 
 class Missing(RuntimeError):
@@ -138,6 +138,15 @@ def _candidate(package: str) -> bool:
     return "Candidate:" in policy and "Candidate: (none)" not in policy
 
 
+def _unpack(package: str, folder: Path) -> None:
+    """Puts the files of a Debian package into the folder, without installing it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    checked(["apt-get", "download", package], "apt-get download", cwd=folder)
+    (archive,) = folder.glob("*.deb")
+    checked(["dpkg-deb", "--extract", archive, folder], "dpkg-deb")
+
+
 def install(compilers_only: bool = False) -> None:
     """Debian's packages and those of PyPI, where they are not there yet.
 
@@ -158,12 +167,14 @@ def install(compilers_only: bool = False) -> None:
         for name in wanted
         if f"{name} install ok installed" not in installed.stdout
     ]
-    if lacking:
-        if os.geteuid() != 0:
-            raise Missing("run as root: apt-get install " + " ".join(lacking))
-        print("installing", *lacking)
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    lacks_libclc = not libclc("nvptx64--nvidiacl")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    if lacking and os.geteuid() != 0:
+        raise Missing("run as root: apt-get install " + " ".join(lacking))
+    if (lacking or lacks_libclc) and os.geteuid() == 0:
         checked(["apt-get", "update"], "apt-get update", env=environment)
+    if lacking:
+        print("installing", *lacking)
         checked(
             [
                 *["apt-get", "install", "-y", "--no-remove", "--no-install-recommends"],
@@ -173,6 +184,9 @@ def install(compilers_only: bool = False) -> None:
             timeout=1200,
             env=environment,
         )
+    if lacks_libclc:
+        print(f"unpacking libclc-{version}")
+        _unpack(f"libclc-{version}", BUILD / "libclc")
     packages = ["nvidia-cuda-nvdisasm"] if nvdisasm() is None else []
     try:
         ptxas()

@@ -54,15 +54,19 @@ bool is_supported(const at::Tensor& tensor, Numbers numbers) {
     return true;
   }
   const at::ScalarType type = tensor.scalar_type();
-  if (tensor.is_complex() &&
+  if (tensor.is_complex() && numbers != Numbers::kAny &&
       (numbers == Numbers::kReal || type == at::kComplexHalf)) {
     return false;  // a number on the CPU makes the result complex
   }
   if (!tensor.is_privateuseone()) {
     return true;
   }
-  return (type != at::kDouble && type != at::kComplexDouble) ||
-         runtime::device(tensor.device().index()).info().has_fp64;
+  return !lacks_float64(tensor);
+}
+
+bool lacks_float64(const at::Tensor& tensor) {
+  return c10::toRealValueType(tensor.scalar_type()) == at::kDouble &&
+         !runtime::device(tensor.device().index()).info().has_fp64;
 }
 
 namespace {
@@ -78,10 +82,31 @@ void check_devices(c10::ArrayRef<c10::IValue> arguments) {
   }
 }
 
+bool is_without_float64(c10::ArrayRef<c10::IValue> arguments) {
+  const auto lacks = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.is_privateuseone() &&
+           lacks_float64(tensor);
+  };
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor() && lacks(value.toTensor())) {
+      return true;
+    }
+    if (value.isTensorList()) {
+      const std::vector<at::Tensor> list = value.toTensorVector();
+      if (std::any_of(list.begin(), list.end(), lacks)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  check_devices(torch::jit::last(*stack, op.schema().arguments().size()));
+  const auto arguments =
+      torch::jit::last(*stack, op.schema().arguments().size());
+  check_devices(arguments);
   if (is_cpu_on_purpose(op.schema().name())) {
     keep_order_of_matrix(op.schema(), stack);
     at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
@@ -93,8 +118,9 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       policy != "error",
       "The operator '",
       name,
-      "' is not implemented for the opencl device with these arguments, and "
-      "TORCH_OPENCL_FALLBACK=error forbids running it on the CPU.");
+      "' is not implemented for the opencl device with these arguments",
+      is_without_float64(arguments) ? " (the device has no float64)" : "",
+      ", and TORCH_OPENCL_FALLBACK=error forbids running it on the CPU.");
   if (count(name) && policy == "warn") {
     TORCH_WARN("The operator '",
                name,

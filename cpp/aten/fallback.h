@@ -25,13 +25,18 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 std::vector<std::pair<std::string, int64_t>> fallback_stats();
 void reset_fallback_stats();
 
-// The numbers that a kernel computes with.
-enum class Numbers { kReal, kRealAndComplex };
+// The numbers that a kernel computes with. kAny: whatever it does not take, it
+// says itself.
+enum class Numbers { kReal, kRealAndComplex, kAny };
 
 // False for complex tensors, where kernels do not compute with them, and for
 // float64 and complex128 on a device without it. Non-opencl tensors that are
 // real do not count.
 bool is_supported(const at::Tensor& tensor, Numbers numbers = Numbers::kReal);
+
+// float64 or complex128 of an opencl device without it, whose kernels can only
+// move it.
+bool lacks_float64(const at::Tensor& tensor);
 
 // The iterators of a list ask at each step what it is.
 template <class Call>
@@ -47,7 +52,7 @@ namespace detail {
 
 template <class T>
 bool is_argument_supported(const T& argument, Numbers numbers) {
-  const bool takes_complex = numbers == Numbers::kRealAndComplex;
+  const bool takes_complex = numbers != Numbers::kReal;
   if constexpr (std::is_same_v<T, at::Tensor>) {
     return is_supported(argument, numbers);
   } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {

@@ -4,6 +4,7 @@
 #include "argument_access.h"
 #include "error.h"
 #include "queue.h"
+#include "quirks.h"
 
 #include <type_traits>
 
@@ -22,7 +23,7 @@ inline void bind_bytes(cl_kernel kernel,
                        cl_uint& index,
                        const void* bytes,
                        size_t size) {
-  OPENCL_CHECK(api().clSetKernelArg(kernel, index++, size, bytes));
+  OPENCL_CHECK(set_argument(kernel, index++, bytes, size));
 }
 
 // Plain values are passed with their own size: int32_t <-> int,

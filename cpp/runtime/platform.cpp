@@ -174,8 +174,7 @@ DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.platform_name = text_of(platform, CL_PLATFORM_NAME);
   info.platform_version = text_of(platform, CL_PLATFORM_VERSION);
   info.type = value_of<cl_device_type>(device, CL_DEVICE_TYPE);
-  info.device_class = (info.type & CL_DEVICE_TYPE_CPU) != 0 ? DeviceClass::kCpu
-                                                            : DeviceClass::kGpu;
+  info.device_class = class_of(info);
   info.compute_units = value_of<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS);
   info.clock_mhz = value_of<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY);
   info.global_memory = value_of<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE);

@@ -165,12 +165,17 @@ void ProgramCache::Impl::fail(int code,
                               cl_program program) {
   const std::string log = build_log(program, device.id());
   log_opencl_error(api().clReleaseProgram(program), "clReleaseProgram");
+  const bool lacks_float64 =
+      !device.info().has_fp64 && (log.find("float64") != std::string::npos ||
+                                  log.find("double") != std::string::npos);
   throw BuildError(
       "Building the OpenCL kernel '" + name + "' for " + device.info().name +
       " (" + device.info().platform_name + ", driver " +
       device.info().driver_version + ") failed: " + std::to_string(code) +
-      " (" + error_name(code) + ")\noptions: " + all_options +
-      "\ncompiler log:\n" + log + "\nsource:\n" + source_excerpt(text, log));
+      " (" + error_name(code) + ")" +
+      (lacks_float64 ? ": the device has no float64 (double)" : "") +
+      "\noptions: " + all_options + "\ncompiler log:\n" + log + "\nsource:\n" +
+      source_excerpt(text, log));
 }
 
 cl_program ProgramCache::Impl::build(const std::string& name,

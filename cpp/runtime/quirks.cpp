@@ -1,5 +1,7 @@
 #include "quirks.h"
 
+#include "api.h"
+
 namespace torch_opencl::runtime {
 
 bool is_intel(const DeviceInfo& info) {
@@ -10,6 +12,15 @@ bool is_pocl(const DeviceInfo& info) {
   return info.platform_name == "Portable Computing Language";
 }
 
+bool is_rusticl(const DeviceInfo& info) {
+  return info.platform_name == "rusticl";
+}
+
+DeviceClass class_of(const DeviceInfo& info) {
+  const bool is_cpu = (info.type & CL_DEVICE_TYPE_CPU) != 0;
+  return is_cpu && !is_rusticl(info) ? DeviceClass::kCpu : DeviceClass::kGpu;
+}
+
 bool refuses_allocation(const DeviceInfo& info, uint64_t bytes) {
   return bytes > info.max_allocation && (info.type & CL_DEVICE_TYPE_CPU) != 0;
 }
@@ -18,6 +29,17 @@ std::string allocation_switch(const DeviceInfo& info) {
   return info.platform_name == "AMD Accelerated Parallel Processing"
              ? ", which GPU_SINGLE_ALLOC_PERCENT=100 raises"
              : "";
+}
+
+cl_int set_argument(cl_kernel kernel,
+                    cl_uint index,
+                    const void* bytes,
+                    size_t size) {
+  constexpr size_t kPadding = 4;
+  const cl_int code = api().clSetKernelArg(kernel, index, size, bytes);
+  return code == CL_INVALID_ARG_SIZE && size > sizeof(cl_ulong)
+             ? api().clSetKernelArg(kernel, index, size - kPadding, bytes)
+             : code;
 }
 
 std::string quirk_options(const DeviceInfo& info) {
@@ -41,6 +63,12 @@ std::string quirk_options(const DeviceInfo& info) {
   if (is_pocl(info)) {
     // PoCL copies all that follows a branch with barriers (group_rows.clh).
     options += " -D NO_SUBGROUPS";
+  }
+  if (is_rusticl(info)) {
+    // Mesa 22.3: LLVM's prefetch ends the process in the translation to SPIR-V.
+    options += " -D NO_PREFETCH";
+    // llvmpipe ends the process where a struct argument is indexed.
+    options += " -D COPY_INDEXED_STRUCTS";
   }
   if (info.platform_name == "Oclgrind") {
     // Its LLVM reads no prefetch, and it names sub-groups without having them.

@@ -11,12 +11,24 @@ namespace torch_opencl::runtime {
 
 bool is_intel(const DeviceInfo& info);
 bool is_pocl(const DeviceInfo& info);
+bool is_rusticl(const DeviceInfo& info);
+
+// By the device's type, but llvmpipe runs work-items in lanes, as a GPU.
+// Kernels for CPUs end its process: they index their struct arguments.
+DeviceClass class_of(const DeviceInfo& info);
 
 // Beyond the largest allocation that a driver names. For GPUs some name a
 // quarter of the memory and give more: those are asked.
 bool refuses_allocation(const DeviceInfo& info, uint64_t bytes);
 // How users raise what the driver names; empty or after a comma.
 std::string allocation_switch(const DeviceInfo& info);
+
+// clSetKernelArg of a value. Mesa 22.3's rusticl wants a struct without the
+// four bytes of padding at its end.
+cl_int set_argument(cl_kernel kernel,
+                    cl_uint index,
+                    const void* bytes,
+                    size_t size);
 
 // -D options of every program of a device; each begins with a space.
 std::string quirk_options(const DeviceInfo& info);

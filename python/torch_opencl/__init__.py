@@ -80,6 +80,7 @@ def _load() -> None:
         _fake,
         _flex_attention,
         _interop,
+        _printing,
         _pyopencl,
         _vmap,
         backend,
@@ -99,6 +100,7 @@ def _load() -> None:
     _fake.install()
     _flex_attention.install()
     _interop.install()
+    _printing.install()
     _vmap.install()
     backend.install()
     distributed.install()
