@@ -23,6 +23,9 @@ editable := $(VENV)/.editable-install
 torch_option := $(if $(TORCH),--torch $(TORCH))
 libraries := $(LIBRARIES_VENV)/.installed
 
+# On Mesa's llvmpipe, which has no float64, too.
+kernel_tests := validate/ops validate/runtime/test_without_float64.py
+
 .PHONY: help build test test-libraries fuzz validate oclgrind sanitize wheel docs lint format clean gpu-lab gpu-gate
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -36,6 +39,8 @@ validate: $(editable) ## compare whole networks on every OpenCL device with the 
 test: $(editable) ## run the test suite on every OpenCL driver
 	$(python) -m pytest -n $(JOBS) $(PYTEST_ARGS) || failed=1; \
 	$(python) -m pytest -n $(JOBS) --gpu-class $(PYTEST_ARGS) || failed=1; \
+	test -n "$$TORCH_OPENCL_TEST" || RUSTICL_ENABLE=llvmpipe TORCH_OPENCL_TEST=rusticl \
+	  $(python) -m pytest -n $(JOBS) --gpu-class $(kernel_tests) $(PYTEST_ARGS) || failed=1; \
 	$(python) -m pytest -n $(JOBS) --guard $(PYTEST_ARGS) || failed=1; \
 	$(python) -m pytest -n $(JOBS) --guard --gpu-class $(PYTEST_ARGS) && test -z "$$failed"
 

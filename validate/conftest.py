@@ -38,7 +38,14 @@ _SHARE_OF_KERNEL_TESTS = 20
 # PoCL compiles kernels with barriers for seconds to a minute each: it takes half of
 # their tests, and of each fewer cases.
 _SHARE_WITH_BARRIERS_ON_POCL = 80
+# llvmpipe compiles for seconds. Of Mesa 22.3, besides what quirks.h has:
 _SHARE_ON_RUSTICL = 80
+_NOT_ON_RUSTICL = {
+    "test_integers_divided_by_zero": "Mesa 22.3 divides for work-items that are out",
+    "test_layer_norm_gradient_of_long_rows": "llvmpipe ends loops after 65,535 rounds",
+    "test_products_of_parts_out_of_range": "llvmpipe has no subnormal numbers",
+    "test_random_problems": "Mesa 22.3 compiles it for minutes",
+}
 _SHARE_IN_GUARD_MODE = 60
 _LEAST_CASES = 1
 _TIMEOUT_SECONDS = 180
@@ -211,6 +218,9 @@ def pytest_collection_modifyitems(
     for item in items:
         if item.get_closest_marker("slow") and not config.getoption("full"):
             item.add_marker(pytest.mark.skip(reason="slow: runs with --full"))
+        reason = _NOT_ON_RUSTICL.get(_test_of(item).split("::")[-1])
+        if reason and "-rusticl" in item.nodeid:
+            item.add_marker(pytest.mark.skip(reason=reason))
         is_wanted = item.get_closest_marker("gpu_class") or not (
             config.getoption("gpu_class") or config.getoption("guard")
         )
@@ -228,7 +238,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):
     """Ops in float64 are refused by a device without it."""
     try:
         return (yield)
-    except (NotImplementedError, AssertionError) as error:
+    except (RuntimeError, AssertionError) as error:
         if "the device has no float64" in str(error):
             pytest.skip("the device has no float64")
         raise

@@ -8,6 +8,7 @@
 #include "host_wait.h"
 #include "pending_launch.h"
 #include "profiler.h"
+#include "quirks.h"
 
 #include <algorithm>
 #include <bit>
@@ -464,7 +465,7 @@ void Queue::synchronize() {
 void Queue::synchronize_enqueued() {
   ++waits.finishes;
   const int64_t count = enqueue_count_.load();
-  const cl_int code = api().clFinish(handle());
+  const cl_int code = finish(handle(), device_.info());
   if (code != CL_SUCCESS) {
     throw_failed(code, "clFinish");
   }

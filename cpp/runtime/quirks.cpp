@@ -1,6 +1,7 @@
 #include "quirks.h"
 
 #include "api.h"
+#include "error.h"
 
 namespace torch_opencl::runtime {
 
@@ -40,6 +41,21 @@ cl_int set_argument(cl_kernel kernel,
   return code == CL_INVALID_ARG_SIZE && size > sizeof(cl_ulong)
              ? api().clSetKernelArg(kernel, index, size - kPadding, bytes)
              : code;
+}
+
+cl_int finish(cl_command_queue queue, const DeviceInfo& info) {
+  if (is_rusticl(info)) {
+    cl_event marker = nullptr;
+    cl_int code = api().clEnqueueMarkerWithWaitList(queue, 0, nullptr, &marker);
+    if (code == CL_SUCCESS) {
+      code = api().clWaitForEvents(1, &marker);
+      log_opencl_error(api().clReleaseEvent(marker), "clReleaseEvent");
+    }
+    if (code != CL_SUCCESS) {
+      return code;
+    }
+  }
+  return api().clFinish(queue);
 }
 
 std::string quirk_options(const DeviceInfo& info) {

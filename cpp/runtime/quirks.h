@@ -30,6 +30,10 @@ cl_int set_argument(cl_kernel kernel,
                     const void* bytes,
                     size_t size);
 
+// clFinish. Mesa 22.3's rusticl returns from it before the last read has
+// arrived.
+cl_int finish(cl_command_queue queue, const DeviceInfo& info);
+
 // -D options of every program of a device; each begins with a space.
 std::string quirk_options(const DeviceInfo& info);
 

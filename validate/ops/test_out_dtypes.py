@@ -60,6 +60,8 @@ def _check(call, x, dtypes, device):
         assert isinstance(found, RuntimeError), (x.dtype, dtypes)
         assert "OpenCL kernel" not in str(found)  # a compiler's log
         return found
+    if isinstance(found, RuntimeError):
+        raise found
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs)
     return None
