@@ -2,6 +2,7 @@
 // fused into one launch, else ATen's own loop over the tensors.
 #include "fused_group.h"
 
+#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/half_numbers.h"
 
@@ -175,11 +176,7 @@ template <class Op>
 void foreach (torch::Library& library, const char* expression) {
   using F = Foreach<Op, typename Op::schema>;
   F::expression = expression;
-  std::string name = Op::name;
-  if (*Op::overload_name) {
-    name += std::string(".") + Op::overload_name;
-  }
-  library.impl(name.c_str(), &F::call);
+  library.impl(aten::name_of<Op>().c_str(), &F::call);
 }
 
 }  // namespace

@@ -411,22 +411,10 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("grid_sampler_2d",
-         &WithFallback<at::_ops::grid_sampler_2d,
-                       &grid_sampler<2>,
-                       Numbers::kAny>::call);
-  m.impl("grid_sampler_3d",
-         &WithFallback<at::_ops::grid_sampler_3d,
-                       &grid_sampler<3>,
-                       Numbers::kAny>::call);
-  m.impl("grid_sampler_2d_backward",
-         &WithFallback<at::_ops::grid_sampler_2d_backward,
-                       &grid_sampler_backward<2>,
-                       Numbers::kAny>::call);
-  m.impl("grid_sampler_3d_backward",
-         &WithFallback<at::_ops::grid_sampler_3d_backward,
-                       &grid_sampler_backward<3>,
-                       Numbers::kAny>::call);
+  native<at::_ops::grid_sampler_2d, &grid_sampler<2>>(m);
+  native<at::_ops::grid_sampler_3d, &grid_sampler<3>>(m);
+  native<at::_ops::grid_sampler_2d_backward, &grid_sampler_backward<2>>(m);
+  native<at::_ops::grid_sampler_3d_backward, &grid_sampler_backward<3>>(m);
 }
 
 }  // namespace torch_opencl::ops

@@ -112,22 +112,12 @@ Tensor binary_cross_entropy_backward(const Tensor& grad_output,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("binary_cross_entropy",
-         &WithFallback<at::_ops::binary_cross_entropy,
-                       &binary_cross_entropy,
-                       Numbers::kAny>::call);
-  m.impl("binary_cross_entropy.out",
-         &WithFallback<at::_ops::binary_cross_entropy_out,
-                       &binary_cross_entropy_out,
-                       Numbers::kAny>::call);
-  m.impl("binary_cross_entropy_backward",
-         &WithFallback<at::_ops::binary_cross_entropy_backward,
-                       &binary_cross_entropy_backward,
-                       Numbers::kAny>::call);
-  m.impl("binary_cross_entropy_backward.grad_input",
-         &WithFallback<at::_ops::binary_cross_entropy_backward_grad_input,
-                       &binary_cross_entropy_backward_out,
-                       Numbers::kAny>::call);
+  native<at::_ops::binary_cross_entropy, &binary_cross_entropy>(m);
+  native<at::_ops::binary_cross_entropy_out, &binary_cross_entropy_out>(m);
+  native<at::_ops::binary_cross_entropy_backward,
+         &binary_cross_entropy_backward>(m);
+  native<at::_ops::binary_cross_entropy_backward_grad_input,
+         &binary_cross_entropy_backward_out>(m);
 }
 
 }  // namespace torch_opencl::ops

@@ -433,22 +433,10 @@ Tensor nll_loss2d_backward(const Tensor& grad_output,
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<nll_loss_forward_out, at::_ops::nll_loss_forward_output>(m);
   structured<nll_loss_backward_out, at::_ops::nll_loss_backward_grad_input>(m);
-  m.impl("nll_loss2d_forward",
-         &WithFallback<at::_ops::nll_loss2d_forward,
-                       &nll_loss2d_forward,
-                       Numbers::kAny>::call);
-  m.impl("nll_loss2d_forward.output",
-         &WithFallback<at::_ops::nll_loss2d_forward_output,
-                       &nll_loss2d_forward_out,
-                       Numbers::kAny>::call);
-  m.impl("nll_loss2d_backward",
-         &WithFallback<at::_ops::nll_loss2d_backward,
-                       &nll_loss2d_backward,
-                       Numbers::kAny>::call);
-  m.impl("nll_loss2d_backward.grad_input",
-         &WithFallback<at::_ops::nll_loss2d_backward_grad_input,
-                       &nll_loss2d_backward_out,
-                       Numbers::kAny>::call);
+  native<at::_ops::nll_loss2d_forward, &nll_loss2d_forward>(m);
+  native<at::_ops::nll_loss2d_forward_output, &nll_loss2d_forward_out>(m);
+  native<at::_ops::nll_loss2d_backward, &nll_loss2d_backward>(m);
+  native<at::_ops::nll_loss2d_backward_grad_input, &nll_loss2d_backward_out>(m);
 }
 
 }  // namespace

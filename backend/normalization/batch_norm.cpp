@@ -364,42 +364,18 @@ Outputs batch_norm_backward(const Tensor& grad_output,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_batch_norm",
-         &WithFallback<at::_ops::native_batch_norm,
-                       &native_batch_norm,
-                       Numbers::kAny>::call);
-  m.impl("native_batch_norm.out",
-         &WithFallback<at::_ops::native_batch_norm_out,
-                       &native_batch_norm_out,
-                       Numbers::kAny>::call);
-  m.impl("_native_batch_norm_legit",
-         &WithFallback<at::_ops::_native_batch_norm_legit,
-                       &native_batch_norm_legit,
-                       Numbers::kAny>::call);
-  m.impl("_native_batch_norm_legit.out",
-         &WithFallback<at::_ops::_native_batch_norm_legit_out,
-                       &native_batch_norm_legit_out,
-                       Numbers::kAny>::call);
-  m.impl("_native_batch_norm_legit.no_stats",
-         &WithFallback<at::_ops::_native_batch_norm_legit_no_stats,
-                       &native_batch_norm_no_stats,
-                       Numbers::kAny>::call);
-  m.impl("_native_batch_norm_legit.no_stats_out",
-         &WithFallback<at::_ops::_native_batch_norm_legit_no_stats_out,
-                       &native_batch_norm_no_stats_out,
-                       Numbers::kAny>::call);
-  m.impl("_batch_norm_with_update",
-         &WithFallback<at::_ops::_batch_norm_with_update,
-                       &batch_norm_with_update,
-                       Numbers::kAny>::call);
-  m.impl("native_batch_norm_backward",
-         &WithFallback<at::_ops::native_batch_norm_backward,
-                       &native_batch_norm_backward,
-                       Numbers::kAny>::call);
-  m.impl("batch_norm_backward",
-         &WithFallback<at::_ops::batch_norm_backward,
-                       &batch_norm_backward,
-                       Numbers::kAny>::call);
+  native<at::_ops::native_batch_norm, &native_batch_norm>(m);
+  native<at::_ops::native_batch_norm_out, &native_batch_norm_out>(m);
+  native<at::_ops::_native_batch_norm_legit, &native_batch_norm_legit>(m);
+  native<at::_ops::_native_batch_norm_legit_out, &native_batch_norm_legit_out>(
+      m);
+  native<at::_ops::_native_batch_norm_legit_no_stats,
+         &native_batch_norm_no_stats>(m);
+  native<at::_ops::_native_batch_norm_legit_no_stats_out,
+         &native_batch_norm_no_stats_out>(m);
+  native<at::_ops::_batch_norm_with_update, &batch_norm_with_update>(m);
+  native<at::_ops::native_batch_norm_backward, &native_batch_norm_backward>(m);
+  native<at::_ops::batch_norm_backward, &batch_norm_backward>(m);
 }
 
 }  // namespace

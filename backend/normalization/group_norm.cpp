@@ -332,14 +332,8 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_group_norm",
-         &WithFallback<at::_ops::native_group_norm,
-                       &native_group_norm,
-                       Numbers::kAny>::call);
-  m.impl("native_group_norm_backward",
-         &WithFallback<at::_ops::native_group_norm_backward,
-                       &native_group_norm_backward,
-                       Numbers::kAny>::call);
+  native<at::_ops::native_group_norm, &native_group_norm>(m);
+  native<at::_ops::native_group_norm_backward, &native_group_norm_backward>(m);
 }
 
 }  // namespace

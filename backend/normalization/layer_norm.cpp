@@ -223,14 +223,8 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_layer_norm",
-         &WithFallback<at::_ops::native_layer_norm,
-                       &native_layer_norm,
-                       Numbers::kAny>::call);
-  m.impl("native_layer_norm_backward",
-         &WithFallback<at::_ops::native_layer_norm_backward,
-                       &native_layer_norm_backward,
-                       Numbers::kAny>::call);
+  native<at::_ops::native_layer_norm, &native_layer_norm>(m);
+  native<at::_ops::native_layer_norm_backward, &native_layer_norm_backward>(m);
 }
 
 }  // namespace

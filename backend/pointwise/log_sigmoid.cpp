@@ -17,8 +17,7 @@ namespace torch_opencl::ops {
 namespace {
 
 using at::Tensor;
-using aten::Numbers;
-using aten::WithFallback;
+using aten::native;
 
 constexpr PointwiseOp kLogSigmoid{.name = "log_sigmoid",
                                   .expression = "log_sigmoid(self)",
@@ -77,22 +76,11 @@ Tensor log_sigmoid_backward(const Tensor& grad_output,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("log_sigmoid_forward",
-         &WithFallback<at::_ops::log_sigmoid_forward,
-                       &log_sigmoid_forward,
-                       Numbers::kAny>::call);
-  m.impl("log_sigmoid_forward.output",
-         &WithFallback<at::_ops::log_sigmoid_forward_output,
-                       &log_sigmoid_forward_output,
-                       Numbers::kAny>::call);
-  m.impl("log_sigmoid_backward",
-         &WithFallback<at::_ops::log_sigmoid_backward,
-                       &log_sigmoid_backward,
-                       Numbers::kAny>::call);
-  m.impl("log_sigmoid_backward.grad_input",
-         &WithFallback<at::_ops::log_sigmoid_backward_grad_input,
-                       &log_sigmoid_backward_grad_input,
-                       Numbers::kAny>::call);
+  native<at::_ops::log_sigmoid_forward, &log_sigmoid_forward>(m);
+  native<at::_ops::log_sigmoid_forward_output, &log_sigmoid_forward_output>(m);
+  native<at::_ops::log_sigmoid_backward, &log_sigmoid_backward>(m);
+  native<at::_ops::log_sigmoid_backward_grad_input,
+         &log_sigmoid_backward_grad_input>(m);
 }
 
 }  // namespace torch_opencl::ops

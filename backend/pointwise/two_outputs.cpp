@@ -64,10 +64,7 @@ void frexp(at::TensorIteratorBase& iter) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_prelu_kernel_backward",
          TORCH_FN(at::native::_prelu_kernel_backward));
-  m.impl("frexp.Tensor_out",
-         &aten::WithFallback<at::_ops::frexp_Tensor_out,
-                             &at::native::frexp_out,
-                             aten::Numbers::kAny>::call);
+  aten::native<at::_ops::frexp_Tensor_out, &at::native::frexp_out>(m);
 }
 
 }  // namespace torch_opencl::ops

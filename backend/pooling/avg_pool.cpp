@@ -362,34 +362,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
              at::_ops::avg_pool2d_backward_grad_input>(m);
   structured<avg_pool_backward_out<at::meta::structured_avg_pool3d_backward, 3>,
              at::_ops::avg_pool3d_backward_grad_input>(m);
-  m.impl("_adaptive_avg_pool2d",
-         &WithFallback<at::_ops::_adaptive_avg_pool2d,
-                       &adaptive_avg_pool<2>,
-                       Numbers::kAny>::call);
-  m.impl("_adaptive_avg_pool3d",
-         &WithFallback<at::_ops::_adaptive_avg_pool3d,
-                       &adaptive_avg_pool<3>,
-                       Numbers::kAny>::call);
-  m.impl("adaptive_avg_pool2d.out",
-         &WithFallback<at::_ops::adaptive_avg_pool2d_out,
-                       &adaptive_avg_pool_out<2>,
-                       Numbers::kAny>::call);
-  m.impl("adaptive_avg_pool3d.out",
-         &WithFallback<at::_ops::adaptive_avg_pool3d_out,
-                       &adaptive_avg_pool_out<3>,
-                       Numbers::kAny>::call);
-  m.impl("_adaptive_avg_pool2d_backward",
-         &WithFallback<at::_ops::_adaptive_avg_pool2d_backward,
-                       &adaptive_avg_pool_backward<2>,
-                       Numbers::kAny>::call);
-  m.impl("_adaptive_avg_pool3d_backward",
-         &WithFallback<at::_ops::_adaptive_avg_pool3d_backward,
-                       &adaptive_avg_pool_backward<3>,
-                       Numbers::kAny>::call);
-  m.impl("adaptive_avg_pool3d_backward.grad_input",
-         &WithFallback<at::_ops::adaptive_avg_pool3d_backward_grad_input,
-                       &adaptive_avg_pool3d_backward_out,
-                       Numbers::kAny>::call);
+  native<at::_ops::_adaptive_avg_pool2d, &adaptive_avg_pool<2>>(m);
+  native<at::_ops::_adaptive_avg_pool3d, &adaptive_avg_pool<3>>(m);
+  native<at::_ops::adaptive_avg_pool2d_out, &adaptive_avg_pool_out<2>>(m);
+  native<at::_ops::adaptive_avg_pool3d_out, &adaptive_avg_pool_out<3>>(m);
+  native<at::_ops::_adaptive_avg_pool2d_backward,
+         &adaptive_avg_pool_backward<2>>(m);
+  native<at::_ops::_adaptive_avg_pool3d_backward,
+         &adaptive_avg_pool_backward<3>>(m);
+  native<at::_ops::adaptive_avg_pool3d_backward_grad_input,
+         &adaptive_avg_pool3d_backward_out>(m);
 }
 
 }  // namespace

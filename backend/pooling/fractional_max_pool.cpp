@@ -242,14 +242,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<fractional_max_pool3d_out, op::fractional_max_pool3d_output>(m);
   structured<fractional_max_pool2d_backward_out,
              op::fractional_max_pool2d_backward_grad_input>(m);
-  m.impl("fractional_max_pool3d_backward",
-         &WithFallback<at::_ops::fractional_max_pool3d_backward,
-                       &fractional_max_pool3d_backward,
-                       Numbers::kAny>::call);
-  m.impl("fractional_max_pool3d_backward.grad_input",
-         &WithFallback<at::_ops::fractional_max_pool3d_backward_grad_input,
-                       &fractional_max_pool3d_backward_out,
-                       Numbers::kAny>::call);
+  native<at::_ops::fractional_max_pool3d_backward,
+         &fractional_max_pool3d_backward>(m);
+  native<at::_ops::fractional_max_pool3d_backward_grad_input,
+         &fractional_max_pool3d_backward_out>(m);
 }
 
 }  // namespace torch_opencl::ops

@@ -327,22 +327,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                  at::meta::structured_adaptive_max_pool3d_backward,
                  3>,
              at::_ops::adaptive_max_pool3d_backward_grad_input>(m);
-  m.impl("max_pool3d_with_indices",
-         &WithFallback<at::_ops::max_pool3d_with_indices,
-                       &max_pool3d_with_indices,
-                       Numbers::kAny>::call);
-  m.impl("max_pool3d_with_indices.out",
-         &WithFallback<at::_ops::max_pool3d_with_indices_out,
-                       &max_pool3d_with_indices_out,
-                       Numbers::kAny>::call);
-  m.impl("max_pool3d_with_indices_backward",
-         &WithFallback<at::_ops::max_pool3d_with_indices_backward,
-                       &max_pool3d_with_indices_backward,
-                       Numbers::kAny>::call);
-  m.impl("max_pool3d_with_indices_backward.grad_input",
-         &WithFallback<at::_ops::max_pool3d_with_indices_backward_grad_input,
-                       &max_pool3d_with_indices_backward_out,
-                       Numbers::kAny>::call);
+  native<at::_ops::max_pool3d_with_indices, &max_pool3d_with_indices>(m);
+  native<at::_ops::max_pool3d_with_indices_out, &max_pool3d_with_indices_out>(
+      m);
+  native<at::_ops::max_pool3d_with_indices_backward,
+         &max_pool3d_with_indices_backward>(m);
+  native<at::_ops::max_pool3d_with_indices_backward_grad_input,
+         &max_pool3d_with_indices_backward_out>(m);
 }
 
 }  // namespace

@@ -14,8 +14,7 @@ namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
-using aten::Numbers;
-using aten::WithFallback;
+using aten::native;
 
 void check_same_sizes(const Tensor& self, const Tensor& indices) {
   TORCH_CHECK(self.sizes() == indices.sizes(),
@@ -166,20 +165,10 @@ Tensor max_unpool3d(const Tensor& self,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("max_unpool2d",
-         &WithFallback<at::_ops::max_unpool2d, &max_unpool2d, Numbers::kAny>::
-             call);
-  m.impl("max_unpool2d.out",
-         &WithFallback<at::_ops::max_unpool2d_out,
-                       &max_unpool2d_out,
-                       Numbers::kAny>::call);
-  m.impl("max_unpool3d",
-         &WithFallback<at::_ops::max_unpool3d, &max_unpool3d, Numbers::kAny>::
-             call);
-  m.impl("max_unpool3d.out",
-         &WithFallback<at::_ops::max_unpool3d_out,
-                       &max_unpool3d_out,
-                       Numbers::kAny>::call);
+  native<at::_ops::max_unpool2d, &max_unpool2d>(m);
+  native<at::_ops::max_unpool2d_out, &max_unpool2d_out>(m);
+  native<at::_ops::max_unpool3d, &max_unpool3d>(m);
+  native<at::_ops::max_unpool3d_out, &max_unpool3d_out>(m);
 }
 
 }  // namespace torch_opencl::ops

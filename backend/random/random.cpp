@@ -344,50 +344,21 @@ Tensor& randperm_out(int64_t n, MaybeGenerator g, Tensor& out) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("uniform_",
-         &WithFallback<at::_ops::uniform_, &uniform_, Numbers::kAny>::call);
-  m.impl("normal_",
-         &WithFallback<at::_ops::normal_, &normal_, Numbers::kAny>::call);
-  m.impl("normal.float_Tensor",
-         &WithFallback<at::_ops::normal_float_Tensor,
-                       &normal_float_tensor,
-                       Numbers::kAny>::call);
-  m.impl("normal.Tensor_float",
-         &WithFallback<at::_ops::normal_Tensor_float,
-                       &normal_tensor_float,
-                       Numbers::kAny>::call);
-  m.impl("normal.Tensor_Tensor",
-         &WithFallback<at::_ops::normal_Tensor_Tensor,
-                       &normal_tensor_tensor,
-                       Numbers::kAny>::call);
-  m.impl(
-      "log_normal_",
-      &WithFallback<at::_ops::log_normal_, &log_normal_, Numbers::kAny>::call);
-  m.impl("exponential_",
-         &WithFallback<at::_ops::exponential_, &exponential_, Numbers::kAny>::
-             call);
-  m.impl("cauchy_",
-         &WithFallback<at::_ops::cauchy_, &cauchy_, Numbers::kAny>::call);
-  m.impl("geometric_",
-         &WithFallback<at::_ops::geometric_, &geometric_, Numbers::kAny>::call);
-  m.impl("bernoulli_.float",
-         &WithFallback<at::_ops::bernoulli__float,
-                       &bernoulli_float_,
-                       Numbers::kAny>::call);
-  m.impl("bernoulli_.Tensor",
-         &WithFallback<at::_ops::bernoulli__Tensor,
-                       &bernoulli_tensor_,
-                       Numbers::kAny>::call);
-  m.impl("bernoulli.out",
-         &WithFallback<at::_ops::bernoulli_out, &bernoulli_out, Numbers::kAny>::
-             call);
-  m.impl("random_",
-         &WithFallback<at::_ops::random_, &random_, Numbers::kAny>::call);
-  m.impl("random_.from",
-         &WithFallback<at::_ops::random__from, &random_from_, Numbers::kAny>::
-             call);
-  m.impl("random_.to",
-         &WithFallback<at::_ops::random__to, &random_to_, Numbers::kAny>::call);
+  native<at::_ops::uniform_, &uniform_>(m);
+  native<at::_ops::normal_, &normal_>(m);
+  native<at::_ops::normal_float_Tensor, &normal_float_tensor>(m);
+  native<at::_ops::normal_Tensor_float, &normal_tensor_float>(m);
+  native<at::_ops::normal_Tensor_Tensor, &normal_tensor_tensor>(m);
+  native<at::_ops::log_normal_, &log_normal_>(m);
+  native<at::_ops::exponential_, &exponential_>(m);
+  native<at::_ops::cauchy_, &cauchy_>(m);
+  native<at::_ops::geometric_, &geometric_>(m);
+  native<at::_ops::bernoulli__float, &bernoulli_float_>(m);
+  native<at::_ops::bernoulli__Tensor, &bernoulli_tensor_>(m);
+  native<at::_ops::bernoulli_out, &bernoulli_out>(m);
+  native<at::_ops::random_, &random_>(m);
+  native<at::_ops::random__from, &random_from_>(m);
+  native<at::_ops::random__to, &random_to_>(m);
   m.impl("randperm.generator_out", TORCH_FN(randperm_out));
 }
 

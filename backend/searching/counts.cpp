@@ -154,18 +154,11 @@ Tensor count_nonzero_dims(const Tensor& self, at::IntArrayRef dims) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("bincount",
-         &WithFallback<at::_ops::bincount, &bincount, Numbers::kAny>::call);
-  m.impl("histc", &WithFallback<at::_ops::histc, &histc, Numbers::kAny>::call);
-  m.impl("histc.out",
-         &WithFallback<at::_ops::histc_out, &histc_out, Numbers::kAny>::call);
-  m.impl("count_nonzero",
-         &WithFallback<at::_ops::count_nonzero, &count_nonzero, Numbers::kAny>::
-             call);
-  m.impl("count_nonzero.dim_IntList",
-         &WithFallback<at::_ops::count_nonzero_dim_IntList,
-                       &count_nonzero_dims,
-                       Numbers::kAny>::call);
+  native<at::_ops::bincount, &bincount>(m);
+  native<at::_ops::histc, &histc>(m);
+  native<at::_ops::histc_out, &histc_out>(m);
+  native<at::_ops::count_nonzero, &count_nonzero>(m);
+  native<at::_ops::count_nonzero_dim_IntList, &count_nonzero_dims>(m);
 }
 
 }  // namespace torch_opencl::ops

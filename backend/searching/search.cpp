@@ -217,33 +217,13 @@ struct isin_Scalar_Tensor_out : at::meta::structured_isin_Scalar_Tensor {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("searchsorted.Tensor",
-         &WithFallback<at::_ops::searchsorted_Tensor,
-                       &searchsorted_tensor,
-                       Numbers::kAny>::call);
-  m.impl("searchsorted.Tensor_out",
-         &WithFallback<at::_ops::searchsorted_Tensor_out,
-                       &searchsorted_out,
-                       Numbers::kAny>::call);
-  m.impl("searchsorted.Scalar",
-         &WithFallback<at::_ops::searchsorted_Scalar,
-                       &searchsorted_number,
-                       Numbers::kAny>::call);
-  m.impl("searchsorted.Scalar_out",
-         &WithFallback<at::_ops::searchsorted_Scalar_out,
-                       &searchsorted_number_out,
-                       Numbers::kAny>::call);
-  m.impl("bucketize.Tensor",
-         &WithFallback<at::_ops::bucketize_Tensor, &bucketize, Numbers::kAny>::
-             call);
-  m.impl("bucketize.Tensor_out",
-         &WithFallback<at::_ops::bucketize_Tensor_out,
-                       &bucketize_out,
-                       Numbers::kAny>::call);
-  m.impl("bucketize.Scalar",
-         &WithFallback<at::_ops::bucketize_Scalar,
-                       &bucketize_number,
-                       Numbers::kAny>::call);
+  native<at::_ops::searchsorted_Tensor, &searchsorted_tensor>(m);
+  native<at::_ops::searchsorted_Tensor_out, &searchsorted_out>(m);
+  native<at::_ops::searchsorted_Scalar, &searchsorted_number>(m);
+  native<at::_ops::searchsorted_Scalar_out, &searchsorted_number_out>(m);
+  native<at::_ops::bucketize_Tensor, &bucketize>(m);
+  native<at::_ops::bucketize_Tensor_out, &bucketize_out>(m);
+  native<at::_ops::bucketize_Scalar, &bucketize_number>(m);
   structured<isin_Tensor_Tensor_out, at::_ops::isin_Tensor_Tensor_out>(m);
   structured<isin_Tensor_Scalar_out, at::_ops::isin_Tensor_Scalar_out>(m);
   structured<isin_Scalar_Tensor_out, at::_ops::isin_Scalar_Tensor_out>(m);

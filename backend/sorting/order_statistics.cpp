@@ -251,27 +251,14 @@ Pair mode(const Tensor& self, int64_t dim, bool keepdim) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<topk_out, at::_ops::topk_values>(m);
-  m.impl("kthvalue",
-         &WithFallback<at::_ops::kthvalue, &kthvalue, Numbers::kAny>::call);
-  m.impl("kthvalue.values",
-         &WithFallback<at::_ops::kthvalue_values,
-                       &kthvalue_out,
-                       Numbers::kAny>::call);
-  m.impl("median",
-         &WithFallback<at::_ops::median, &median, Numbers::kAny>::call);
-  m.impl("nanmedian",
-         &WithFallback<at::_ops::nanmedian, &nanmedian, Numbers::kAny>::call);
-  m.impl("median.dim_values",
-         &WithFallback<at::_ops::median_dim_values,
-                       &median_out,
-                       Numbers::kAny>::call);
-  m.impl("nanmedian.dim_values",
-         &WithFallback<at::_ops::nanmedian_dim_values,
-                       &nanmedian_out,
-                       Numbers::kAny>::call);
-  m.impl("mode", &WithFallback<at::_ops::mode, &mode, Numbers::kAny>::call);
-  m.impl("mode.values",
-         &WithFallback<at::_ops::mode_values, &mode_out, Numbers::kAny>::call);
+  native<at::_ops::kthvalue, &kthvalue>(m);
+  native<at::_ops::kthvalue_values, &kthvalue_out>(m);
+  native<at::_ops::median, &median>(m);
+  native<at::_ops::nanmedian, &nanmedian>(m);
+  native<at::_ops::median_dim_values, &median_out>(m);
+  native<at::_ops::nanmedian_dim_values, &nanmedian_out>(m);
+  native<at::_ops::mode, &mode>(m);
+  native<at::_ops::mode_values, &mode_out>(m);
 }
 
 }  // namespace torch_opencl::ops

@@ -170,20 +170,11 @@ Unique unique_consecutive(const Tensor& self,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_unique2",
-         &WithFallback<at::_ops::_unique2, &unique2, Numbers::kAny>::call);
-  m.impl("_unique",
-         &WithFallback<at::_ops::_unique, &unique, Numbers::kAny>::call);
-  m.impl("unique_dim",
-         &WithFallback<at::_ops::unique_dim, &unique_dim, Numbers::kAny>::call);
-  m.impl("unique_consecutive",
-         &WithFallback<at::_ops::unique_consecutive,
-                       &unique_consecutive,
-                       Numbers::kAny>::call);
-  m.impl("unique_dim_consecutive",
-         &WithFallback<at::_ops::unique_dim_consecutive,
-                       &unique_dim_consecutive,
-                       Numbers::kAny>::call);
+  native<at::_ops::_unique2, &unique2>(m);
+  native<at::_ops::_unique, &unique>(m);
+  native<at::_ops::unique_dim, &unique_dim>(m);
+  native<at::_ops::unique_consecutive, &unique_consecutive>(m);
+  native<at::_ops::unique_dim_consecutive, &unique_dim_consecutive>(m);
 }
 
 }  // namespace torch_opencl::ops

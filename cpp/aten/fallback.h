@@ -10,6 +10,7 @@
 #include <ATen/core/stack.h>
 #include <ATen/native/CPUFallback.h>
 #include <c10/core/ScalarType.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <optional>
@@ -101,5 +102,20 @@ struct WithFallback<Op, Function, kNumbers> {
     return Function(std::forward<A>(arguments)...);
   }
 };
+
+// Of an op of at::_ops, with its overload's.
+template <class Op>
+std::string name_of() {
+  const std::string overload = Op::overload_name;
+  return overload.empty() ? Op::name : Op::name + ("." + overload);
+}
+
+// Registers Function for Op. It says itself what it does not take, but for
+// float64 on a device that has none.
+template <class Op, auto Function>
+void native(torch::Library& library) {
+  library.impl(name_of<Op>().c_str(),
+               &WithFallback<Op, Function, Numbers::kAny>::call);
+}
 
 }  // namespace torch_opencl::aten

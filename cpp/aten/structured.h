@@ -258,11 +258,7 @@ void structured(torch::Library& library) {
       typename c10::fn_remove_symint<typename Op::schema>::type>;
   using E = detail::
       Entry<Kernel, Op, kNumbers, typename S::Return, typename S::Arguments>;
-  std::string name = Op::name;
-  if (*Op::overload_name) {
-    name += std::string(".") + Op::overload_name;
-  }
-  library.impl(name.c_str(), &E::call);
+  library.impl(name_of<Op>().c_str(), &E::call);
 }
 
 }  // namespace torch_opencl::aten
