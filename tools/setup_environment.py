@@ -63,7 +63,6 @@ def missing_system_packages() -> list[str]:
         "libvkfft-dev": glob.glob("/usr/include/**/vkFFT.h", recursive=True),
         "ocl-icd-libopencl1": "libOpenCL.so.1" in libraries,
         "pocl-opencl-icd": glob.glob("/etc/OpenCL/vendors/pocl*.icd"),
-        "mesa-opencl-icd": glob.glob("/etc/OpenCL/vendors/rusticl*.icd"),
         f"{version}-dev": header.exists(),
         f"{version}-venv": importlib.util.find_spec("ensurepip"),
     }
