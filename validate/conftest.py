@@ -51,6 +51,7 @@ _NOT_ON_RUSTICL = {
 _SHARE_IN_GUARD_MODE = 60
 _LEAST_CASES = 1
 _TIMEOUT_SECONDS = 180
+_TIMEOUT_WITH_BARRIERS_ON_POCL = 600
 _NO_DEVICE = (
     "no OpenCL device to test on: `python -m torch_opencl.diagnose` says what is "
     "missing (TORCH_OPENCL_TEST={selection!r})"
@@ -151,9 +152,13 @@ def _test_of(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
+def _has_barriers_on_pocl(item: pytest.Item) -> bool:
+    return item.config.getoption("gpu_class") and "-Portable" in item.nodeid
+
+
 def _kept(item: pytest.Item, cases: int) -> int:
     """How many of the cases of a test on a device a run takes."""
-    has_barriers = item.config.getoption("gpu_class") and "-Portable" in item.nodeid
+    has_barriers = _has_barriers_on_pocl(item)
     if has_barriers and random.Random(f"{run_seed()} {_test_of(item)}").random() < 0.5:
         return 0
     if sampled := item.get_closest_marker("sampled"):
@@ -218,6 +223,8 @@ def pytest_collection_modifyitems(
         else:
             left_out = _left_out(items) | _of_other_devices(items)
     for item in items:
+        if _has_barriers_on_pocl(item) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_WITH_BARRIERS_ON_POCL))
         if item.get_closest_marker("slow") and not config.getoption("full"):
             item.add_marker(pytest.mark.skip(reason="slow: runs with --full"))
         reason = _NOT_ON_RUSTICL.get(_test_of(item).split("::")[-1])
