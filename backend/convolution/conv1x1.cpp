@@ -179,7 +179,8 @@ void multiply_images(const ConvolutionProblem& p,
 
 bool supports_conv1x1(const ConvolutionProblem& p, const runtime::DeviceInfo&) {
   return p.filter_size() == 1 && p.stride == Spatial{1, 1, 1} &&
-         p.padding == Spatial{0, 0, 0};
+         p.padding == Spatial{0, 0, 0} &&
+         p.input == p.output;  // not where output_padding adds to one
 }
 
 void conv1x1_forward(const ConvolutionProblem& p,

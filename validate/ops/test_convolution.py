@@ -198,6 +198,21 @@ def test_sides_differ(device, is_transposed):
     check(_convolution(function, **options), inputs, device)
 
 
+@pytest.mark.parametrize("groups", [1, 4, 8])
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("kernel", [1, 2])
+def test_transposed_output_padding_of_dilated(device, kernel, padding, groups):
+    """It may be added to a stride of one, where the dilation is larger."""
+    inputs = [torch.randn(2, 8, 4, 5), torch.randn(8, 8 // groups, kernel, kernel)]
+    options = {"padding": padding, "dilation": 3, "groups": groups}
+    for added in ((1, 0), (0, 2), (2, 1)):
+        check(
+            lambda x, w: F.conv_transpose2d(x, w, output_padding=added, **options),  # noqa: B023
+            inputs,
+            device,
+        )
+
+
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("size", [(0, 4, 6, 7), (4, 6, 7)])
 def test_no_images_and_no_batch(device, size, is_transposed):

@@ -65,6 +65,10 @@ class _Problem:
             self.stride = self._each(draw, (1, 1, 2, 3), 0.4)
             self.padding = self._each(draw, (0, 1, 2), 0.4)
             self.dilation = self._each(draw, (1, 1, 2), 0.6)
+            self.output_padding = (0,) * self.dims
+            if self.is_transposed:
+                most = map(max, self.stride, self.dilation)
+                self.output_padding = tuple(draw.choice((0, n - 1)) for n in most)
             if min(self._output()) > 0:
                 return
 
@@ -81,11 +85,14 @@ class _Problem:
             self.stride,
             self.padding,
             self.dilation,
+            self.output_padding,
             strict=True,
         )
         if self.is_transposed:
-            return [(n - 1) * s - 2 * p + (k - 1) * d + 1 for n, k, s, p, d in sides]
-        return [(n + 2 * p - (k - 1) * d - 1) // s + 1 for n, k, s, p, d in sides]
+            return [
+                (n - 1) * s - 2 * p + (k - 1) * d + 1 + o for n, k, s, p, d, o in sides
+            ]
+        return [(n + 2 * p - (k - 1) * d - 1) // s + 1 for n, k, s, p, d, _ in sides]
 
     def inputs(self) -> list[torch.Tensor]:
         channels = self.out_channels, self.channels // self.groups
@@ -100,7 +107,7 @@ class _Problem:
     def __call__(self, x, weight, bias):
         if self.is_transposed:
             function = getattr(F, f"conv_transpose{self.dims}d")
-            options = (0, self.groups, self.dilation)
+            options = (self.output_padding, self.groups, self.dilation)
         else:
             function = getattr(F, f"conv{self.dims}d")
             options = (self.dilation, self.groups)
