@@ -187,10 +187,6 @@ def series() -> dict[str, Function]:
     }
 
 
-# In double precision the driver's own functions serve.
-SINGLE_ONLY = {"log_gamma_near"}
-
-
 # normal_tail: P(X > x) of a standard normal X is exp(-x * x / 2) q R(w), with
 # q = 1 / (x + NORMAL_SHIFT) and w = (NORMAL_SHIFT - NORMAL_SLOPE x) q, which falls from
 # 1 to -1 while x goes from 0 to where float is 0. R's error is 1e-8 at this degree.
@@ -248,8 +244,7 @@ def main() -> None:
     fitted = {name: chebyshev(function) for name, function in series().items()}
     print("#if COMPUTE_IS_DOUBLE")
     for name, coefficients in fitted.items():
-        if name not in SINGLE_ONLY:
-            print(array(name, truncated(coefficients, 56), 19, ""))
+        print(array(name, truncated(coefficients, 56), 19, ""))
     print("#else")
     for name, coefficients in fitted.items():
         print(array(name, truncated(coefficients, 27), 10, "f"))

@@ -133,6 +133,23 @@ def test_binary_accuracy(device, name):
     _check(name, device, *_BINARY[name])
 
 
+def test_upper_gamma_of_small_orders(device):
+    """Not as 1 less what is almost 1."""
+    orders = (1e-30, 1e-12, 1e-6, 1e-3, 0.03, 0.3, 0.57, 1.0, 1.2)
+    places = (1e-6, 0.01, 0.3, 0.5, 0.7, 1.0, 1.09, 1.11, 4.0)
+    for dtype in _dtypes(device):
+        a, x = torch.cartesian_prod(
+            *(torch.tensor(v, dtype=dtype) for v in (orders, places))
+        ).T
+        result = torch.special.gammaincc(a.to(device), x.to(device)).cpu()
+        pairs = zip(a.tolist(), x.tolist(), strict=True)
+        with mpmath.workdps(60):
+            exact = torch.tensor([float(_gamma_upper(*p)) for p in pairs], dtype=dtype)
+        torch.testing.assert_close(
+            result, exact, rtol=30 * torch.finfo(dtype).eps, atol=0
+        )
+
+
 def test_cosines_near_one_are_exact(device):
     """Else the gradient of sinc, which cancels there, is what their error leaves."""
     x = torch.logspace(-9, -1.7, 300)
