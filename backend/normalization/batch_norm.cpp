@@ -166,8 +166,10 @@ OutputRefs native_batch_norm_out(const Tensor& input,
                                            momentum,
                                            epsilon,
                                            out);
-  copy_out(save_mean, saved.mean);
-  copy_out(save_invstd, saved.inverse_deviation);
+  if (training) {
+    copy_out(save_mean, saved.mean);
+    copy_out(save_invstd, saved.inverse_deviation);
+  }
   return {out, save_mean, save_invstd};
 }
 

@@ -31,6 +31,7 @@
 #include <ATen/ops/replication_pad3d_backward_ops.h>
 #include <ATen/ops/replication_pad3d_meta.h>
 #include <ATen/ops/replication_pad3d_ops.h>
+#include <ATen/ops/view_as_real.h>
 
 namespace torch_opencl::ops {
 namespace {
@@ -85,6 +86,18 @@ void launch_pad(const Kind& kind,
                 const Tensor& given,
                 IntArrayRef padding,
                 bool writes_image) {
+  if (image.is_complex()) {
+    const Tensor images = at::view_as_real(image);
+    const Tensor others = at::view_as_real(given);
+    for (int part = 0; part < 2; ++part) {
+      launch_pad(kind,
+                 images.select(-1, part),
+                 others.select(-1, part),
+                 padding,
+                 writes_image);
+    }
+    return;
+  }
   check_number(kind.name, image);
   const Tensor& written = writes_image ? image : given;
   if (written.numel() == 0) {
@@ -305,54 +318,66 @@ Tensor unstructured_backward(const Tensor& grad_output,
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace meta = at::meta;
   namespace op = at::_ops;
+  constexpr Numbers kNumbers = Numbers::kRealAndComplex;
   structured<pad_out<meta::structured_reflection_pad1d, kReflection1d>,
-             op::reflection_pad1d_out>(m);
+             op::reflection_pad1d_out,
+             kNumbers>(m);
   structured<pad_out<meta::structured_reflection_pad3d, kReflection3d>,
-             op::reflection_pad3d_out>(m);
+             op::reflection_pad3d_out,
+             kNumbers>(m);
   structured<pad_out<meta::structured_replication_pad1d, kReplication1d>,
-             op::replication_pad1d_out>(m);
+             op::replication_pad1d_out,
+             kNumbers>(m);
   structured<pad_out<meta::structured_replication_pad2d, kReplication2d>,
-             op::replication_pad2d_out>(m);
+             op::replication_pad2d_out,
+             kNumbers>(m);
   structured<pad_out<meta::structured_replication_pad3d, kReplication3d>,
-             op::replication_pad3d_out>(m);
+             op::replication_pad3d_out,
+             kNumbers>(m);
   structured<pad_backward_out<meta::structured_reflection_pad1d_backward,
                               kReflection1d>,
-             op::reflection_pad1d_backward_grad_input>(m);
+             op::reflection_pad1d_backward_grad_input,
+             kNumbers>(m);
   structured<pad_backward_out<meta::structured_reflection_pad3d_backward,
                               kReflection3d>,
-             op::reflection_pad3d_backward_grad_input>(m);
+             op::reflection_pad3d_backward_grad_input,
+             kNumbers>(m);
   structured<pad_backward_out<meta::structured_replication_pad1d_backward,
                               kReplication1d>,
-             op::replication_pad1d_backward_grad_input>(m);
-  m.impl(
-      "reflection_pad2d",
-      TORCH_FN((WithFallback<op::reflection_pad2d, &reflection_pad2d>::call)));
+             op::replication_pad1d_backward_grad_input,
+             kNumbers>(m);
+  m.impl("reflection_pad2d",
+         TORCH_FN((WithFallback<op::reflection_pad2d,
+                                &reflection_pad2d,
+                                kNumbers>::call)));
   m.impl("reflection_pad2d.out",
          TORCH_FN((WithFallback<op::reflection_pad2d_out,
-                                &reflection_pad2d_out>::call)));
+                                &reflection_pad2d_out,
+                                kNumbers>::call)));
   m.impl("reflection_pad2d_backward",
          TORCH_FN((WithFallback<op::reflection_pad2d_backward,
-                                &unstructured_backward<kReflection2d>>::call)));
+                                &unstructured_backward<kReflection2d>,
+                                kNumbers>::call)));
   m.impl("reflection_pad2d_backward.grad_input",
-         TORCH_FN(
-             (WithFallback<op::reflection_pad2d_backward_grad_input,
-                           &unstructured_backward_out<kReflection2d>>::call)));
-  m.impl(
-      "replication_pad2d_backward",
-      TORCH_FN((WithFallback<op::replication_pad2d_backward,
-                             &unstructured_backward<kReplication2d>>::call)));
+         TORCH_FN((WithFallback<op::reflection_pad2d_backward_grad_input,
+                                &unstructured_backward_out<kReflection2d>,
+                                kNumbers>::call)));
+  m.impl("replication_pad2d_backward",
+         TORCH_FN((WithFallback<op::replication_pad2d_backward,
+                                &unstructured_backward<kReplication2d>,
+                                kNumbers>::call)));
   m.impl("replication_pad2d_backward.grad_input",
-         TORCH_FN(
-             (WithFallback<op::replication_pad2d_backward_grad_input,
-                           &unstructured_backward_out<kReplication2d>>::call)));
-  m.impl(
-      "replication_pad3d_backward",
-      TORCH_FN((WithFallback<op::replication_pad3d_backward,
-                             &unstructured_backward<kReplication3d>>::call)));
+         TORCH_FN((WithFallback<op::replication_pad2d_backward_grad_input,
+                                &unstructured_backward_out<kReplication2d>,
+                                kNumbers>::call)));
+  m.impl("replication_pad3d_backward",
+         TORCH_FN((WithFallback<op::replication_pad3d_backward,
+                                &unstructured_backward<kReplication3d>,
+                                kNumbers>::call)));
   m.impl("replication_pad3d_backward.grad_input",
-         TORCH_FN(
-             (WithFallback<op::replication_pad3d_backward_grad_input,
-                           &unstructured_backward_out<kReplication3d>>::call)));
+         TORCH_FN((WithFallback<op::replication_pad3d_backward_grad_input,
+                                &unstructured_backward_out<kReplication3d>,
+                                kNumbers>::call)));
 }
 
 }  // namespace torch_opencl::ops

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -231,6 +233,25 @@ def test_batch_norm_variants(device):
         ],
     ):
         check(function, [x, w, b, m, v], device, backward=False)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_out_of_statistics(device, training):
+    """Evaluation leaves them as they are."""
+
+    def saved(x, mean, var):
+        outs = [x.new_full((5,), 7.0) for _ in range(3)]
+        names = ("out", "save_mean", "save_invstd")
+        torch.ops.aten._native_batch_norm_legit.out(
+            x, None, None, mean, var, training, 0.1, 1e-5,
+            **dict(zip(names, outs, strict=True)),
+        )  # fmt: skip
+        return outs
+
+    inputs = [torch.randn(3, 5, 4), torch.randn(5), torch.rand(5)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the out of another size
+        check(saved, inputs, device, backward=False)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -74,6 +74,27 @@ def test_runs_of_pixels(device, mode, dtype):
     check(lambda x: F.pad(x, (1, 2, -1, 2, 2, 1), mode), [x], device, dtype)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_complex_numbers(device, mode, dtype, layout):
+    line = torch.randn(2, 3, 5, dtype=dtype)
+    check(lambda x: F.pad(x, (3, 2), mode), [line], device)
+    x = layout(torch.randn(2, 3, 5, 6, dtype=dtype))
+    check(lambda x: F.pad(x, (3, 2, 1, 4), mode), [x], device)
+    x = layout(torch.randn(2, 3, 4, 5, 6, dtype=dtype))
+    check(lambda x: F.pad(x, (1, 2, -1, 2, 2, 1), mode), [x], device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_memory_format_without_a_batch(device, mode, dtype):
+    x = torch.randn(2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last)
+    result, expected = (F.pad(t, (1,) * 6, mode) for t in (x.to(device), x))
+    assert result.stride() == expected.stride()
+    torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=0)
+
+
 def gradient_of(name, grad, x, padding):
     return getattr(torch.ops.aten, f"{name}_backward")(grad, x, padding)
 
