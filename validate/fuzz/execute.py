@@ -35,6 +35,19 @@ class Result:
     step: int = -1
 
 
+def _sums_magnitude(target: str, args: tuple, result) -> torch.Tensor | int:
+    """How large the terms of a sum are together, of which its error is a rounding: of
+    a dot product by Cauchy and Schwarz, of a transform as its largest element."""
+    if target in ("dot", "vdot"):
+        norms = [torch.linalg.vector_norm(factor) for factor in args]
+        magnitude = norms[0] * norms[1]
+    elif target.startswith("fft.") and result.numel() > 0:
+        magnitude = result.abs().max()
+    else:
+        return 0
+    return torch.complex(magnitude, magnitude) if result.is_complex() else magnitude
+
+
 class Machine:
     """Executes steps one by one, and knows the values between them.
 
@@ -75,15 +88,15 @@ class Machine:
         kwargs = tree_map(self._value, step.kwargs)
         with self._on_stream(step.stream):
             result = function(*args, **kwargs)
-        del args, kwargs
         if self.noise is not None:
-            self._round_otherwise(result, step.target)
+            self._round_otherwise(result, _sums_magnitude(step.target, args, result))
+        del args, kwargs
         if step.result is not None:
             self.values[step.result] = result
 
-    def _round_otherwise(self, result, target: str) -> None:
+    def _round_otherwise(self, result, offset) -> None:
         """As if the step had been computed another way: what cancels later shows it.
-        A transform's elements are off by roundings of the largest."""
+        The elements are off by roundings of themselves and of ``offset``."""
         for leaf in tree_leaves(result):
             if not torch.is_tensor(leaf) or not is_inexact(leaf):
                 continue
@@ -91,7 +104,6 @@ class Machine:
                 continue
             numbers = leaf.data  # autograd's count of versions stays
             if not torch._debug_has_internal_overlap(numbers):
-                offset = numbers.abs().max() if target.startswith("fft.") else 0
                 numbers.copy_(perturbed(numbers + offset, self.noise) - offset)
 
     def _value(self, leaf):

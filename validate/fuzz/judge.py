@@ -16,6 +16,8 @@ _NEARBY_RUNS = 6
 # In units of the square root of epsilon: a result that cancellation leaves less of
 # shows nothing.
 _MOST_ROUNDING = 4
+# Between two doubles, of which the CPU's is the reference, whatever its own error.
+_ROUNDINGS_OF_DOUBLE = 32
 
 
 @dataclass
@@ -196,7 +198,7 @@ def _is_near_double(
         return False
     same = torch.equal(mine.isfinite(), reference.isfinite())
     eps = torch.finfo(cpu.dtype).eps
-    return same and relative_distance(mine, reference) <= 32 * eps
+    return same and relative_distance(mine, reference) <= _ROUNDINGS_OF_DOUBLE * eps
 
 
 def _too_far(mine: torch.Tensor, reference: torch.Tensor, cpu: torch.Tensor) -> str:
@@ -213,10 +215,10 @@ def _too_far(mine: torch.Tensor, reference: torch.Tensor, cpu: torch.Tensor) -> 
     error = (mine.to(wide) - reference)[finite].abs()
     eps = torch.finfo(cpu.dtype).eps
     tiny = torch.finfo(cpu.dtype).smallest_normal
-    usual = scale.median()
+    usual, roundings = scale.median(), 8
     if cpu.dtype == wide:  # the reference is the CPU's result, as if it were exact
-        usual = scale.square().mean().sqrt()
-    allowed = MULTIPLE * own.max() + 8 * eps * (scale + usual) + tiny
+        usual, roundings = scale.square().mean().sqrt(), _ROUNDINGS_OF_DOUBLE
+    allowed = MULTIPLE * own.max() + roundings * eps * (scale + usual) + tiny
     off = error > allowed
     if bool(off.any()):
         worst = int((error - allowed).argmax())
