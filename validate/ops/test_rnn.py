@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from against_cpu import check
+from tolerance import assert_matches
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -19,6 +20,16 @@ _LAYERS = {
     "tanh": lambda: nn.RNN(5, 7),
     "relu": lambda: nn.RNN(5, 7, nonlinearity="relu"),
 }
+
+
+def _judged(device: torch.device) -> tuple:
+    """Where and in which dtype `_assert_alike` wants results."""
+    return ("cpu", torch.float64), ("cpu", torch.float32), (device, torch.float32)
+
+
+def _assert_alike(exact: list, cpu: list, found: list) -> None:
+    for reference, baseline, result in zip(exact, cpu, found, strict=True):
+        assert_matches(result, reference, baseline)
 
 
 def _functional(layer: nn.Module, x: torch.Tensor, parameters: list[torch.Tensor]):
@@ -113,8 +124,8 @@ def test_gradients_without_some_results(device, kind):
     layer, x = kind(5, 7, bidirectional=True), torch.randn(4, 3, 5)
     for pick in (lambda o, s: s, lambda o, s: o[:1]):
         grads = []
-        for place in ("cpu", device):
-            out, last = layer.to(place)(x.to(place))
+        for place in _judged(device):
+            out, last = layer.to(*place)(x.to(*place))
             last = last[-1] if isinstance(last, tuple) else last
             loss = pick(out, last).square().sum()
             found = torch.autograd.grad(loss, layer.parameters(), retain_graph=True)
@@ -122,18 +133,18 @@ def test_gradients_without_some_results(device, kind):
             for first, second in zip(found, again, strict=True):
                 assert torch.equal(first, second)
             grads.append([g.cpu() for g in found])
-        torch.testing.assert_close(*grads)
+        _assert_alike(*grads)
 
 
 def test_results_may_be_written_before_backward(device):
     layer, x = nn.GRU(5, 7), torch.randn(4, 3, 5)
     grads = []
-    for place in ("cpu", device):
-        out, last = layer.to(place)(x.to(place))
+    for place in _judged(device):
+        out, last = layer.to(*place)(x.to(*place))
         (out.mul_(2).sum() + last.mul_(3).sum()).backward()
         grads.append([p.grad.cpu() for p in layer.parameters()])
         layer.zero_grad()
-    torch.testing.assert_close(*grads)
+    _assert_alike(*grads)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -141,16 +152,16 @@ def test_gradients_of_gradients(device, kind):
     layer, x = kind(5, 7), torch.randn(4, 3, 5)
     state = torch.randn(1, 3, 7)
     found = []
-    for place in ("cpu", device):
-        inputs, h = x.to(place).requires_grad_(), state.to(place).requires_grad_()
-        layer = layer.to(place)
+    for place in _judged(device):
+        inputs, h = x.to(*place).requires_grad_(), state.to(*place).requires_grad_()
+        layer = layer.to(*place)
         # One tensor as both states.
         out, _ = layer(inputs, (h, h) if kind is nn.LSTM else h)
         (first,) = torch.autograd.grad(out.square().sum(), h, create_graph=True)
         wanted = (inputs, h, *layer.parameters())
         second = torch.autograd.grad(first.square().sum(), wanted, allow_unused=True)
         found.append([g.cpu() for g in (first.detach(), *second) if g is not None])
-    torch.testing.assert_close(*found)
+    _assert_alike(*found)
 
 
 def test_changed_weights_are_seen(device):
