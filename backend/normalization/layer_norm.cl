@@ -58,19 +58,25 @@ inline lanes_t sum_or(const global compute_t *p, bool is_first) {
   for (int block = 0, block##_end; block < size / LANES * LANES; block = block##_end) \
     if ((block##_end = block + min(BLOCK, size / LANES * LANES - block)) > 0)
 
-// As FOR_LANES_OF, of PARTS neighbours, for which statements find i and j.
-#define FOR_PARTS_OF(block, ...)                                          \
+// As FOR_LANES_OF, of PARTS neighbours: part j is of the lanes at i.
+#define FOR_PARTS_OF(block, body)                                         \
   {                                                                       \
     int next = block + FIRST;                                             \
     for (; next + (PARTS - 1) * STEP < block##_end; next += PARTS * STEP) \
       _Pragma("unroll") for (int j = 0; j < PARTS; ++j) {                 \
-        const int i = next + j * STEP;                                    \
-        __VA_ARGS__                                                       \
+        body(next + j * STEP, j)                                          \
       }                                                                   \
     for (; next < block##_end; next += STEP) {                            \
-      const int i = next, j = 0;                                          \
-      __VA_ARGS__                                                         \
+      body(next, 0)                                                       \
     }                                                                     \
+  }
+#define ADD_LANES(i, j) sums[j] += load_lanes(x, i, 1, LANES);
+#define ADD_DEVIATIONS(i, j)                                \
+  {                                                         \
+    PREFETCH_NEXT(x + size + (i));                          \
+    const lanes_t d = load_lanes(x, i, 1, LANES) - mean;    \
+    residuals[j] += d;                                      \
+    squares[j] += d * d;                                    \
   }
 #define SUM_OF_PARTS(parts) ((parts[0] + parts[1]) + (parts[2] + parts[3]))
 
@@ -96,7 +102,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
   compute_t sum = 0;
   FOR_BLOCKS(block) {
     lanes_t sums[PARTS] = {0};
-    FOR_PARTS_OF(block, sums[j] += load_lanes(x, i, 1, LANES);)
+    FOR_PARTS_OF(block, ADD_LANES)
     all_sums += SUM_OF_PARTS(sums);
   }
   FOR_REST(i) sum += LOAD(x, i);
@@ -110,13 +116,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm(
   FOR_BLOCKS(block) {
     lanes_t residuals[PARTS] = {0};
     lanes_t squares[PARTS] = {0};
-    FOR_PARTS_OF(
-      block,
-      PREFETCH_NEXT(x + size + i);
-      const lanes_t d = load_lanes(x, i, 1, LANES) - mean;
-      residuals[j] += d;
-      squares[j] += d * d;
-    )
+    FOR_PARTS_OF(block, ADD_DEVIATIONS)
     all_residuals += SUM_OF_PARTS(residuals);
     all_squares += SUM_OF_PARTS(squares);
   }

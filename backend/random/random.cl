@@ -57,10 +57,10 @@ typedef float16 reals_t;
 #define QUARTER(a, b, c, d, l0, l1, l2, l3)                               \
   (float16)(a.l0, b.l0, c.l0, d.l0, a.l1, b.l1, c.l1, d.l1,               \
             a.l2, b.l2, c.l2, d.l2, a.l3, b.l3, c.l3, d.l3)
-#define KEEP_QUARTER(value, number, ...)                                  \
+#define KEEP_QUARTER(value, number, l0, l1, l2, l3)                       \
   if (first + number * LANES < count)                                     \
     KEEP_LANES(target + first + number * LANES,                           \
-               QUARTER(value[0], value[1], value[2], value[3], __VA_ARGS__), \
+               QUARTER(value[0], value[1], value[2], value[3], l0, l1, l2, l3), \
                (int)min((ulong)LANES, count - first - number * LANES));
 #define KEEP(value)                                                       \
   KEEP_QUARTER(value, 0, s0, s1, s2, s3)                                  \
