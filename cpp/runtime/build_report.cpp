@@ -91,24 +91,28 @@ std::string source_excerpt(const std::string& text, const std::string& log) {
   constexpr size_t kMostBytes = 6000;
   constexpr size_t kMostOfALine = 400;
   const Place wanted = first_place(log);
-  // Drivers name the text itself in their own ways.
+  // A name that no #line has is the driver's own, of the text as a whole: its
+  // lines are counted from the text's first.
   const bool is_known =
       text.find("\"" + std::string(wanted.file) + "\"") != std::string::npos;
   std::istringstream stream(text);
   std::string result;
   std::string line;
   std::string file;
+  int64_t line_of_text = 0;
   for (int64_t number = 1; std::getline(stream, line); ++number) {
+    ++line_of_text;
     if (const auto directive = line_directive(line)) {
       number = directive->line - 1;
       file = directive->file;
       continue;
     }
+    const int64_t place = is_known ? number : line_of_text;
     const bool is_near =
-        number <= wanted.line + kAround && wanted.line <= number + kAround;
+        place <= wanted.line + kAround && wanted.line <= place + kAround;
     if (is_near && (!is_known || file == wanted.file) &&
         result.size() < kMostBytes) {
-      result += (number == wanted.line ? "> " : "  ") + std::to_string(number) +
+      result += (place == wanted.line ? "> " : "  ") + std::to_string(number) +
                 " | " + line.substr(0, kMostOfALine) +
                 (line.size() > kMostOfALine ? "..." : "") + "\n";
     }

@@ -197,6 +197,28 @@ def test_build_log(run, tmp_path):
     )
 
 
+def test_a_build_log_that_counts_the_lines_of_the_whole_text(run, tmp_path):
+    """NVIDIA's compiler does not heed #line, which begins the user's lines."""
+    run(
+        PROLOGUE,
+        """
+        import re
+
+        lines = "".join(f"// {number}\\n" for number in range(1, 1000))
+        kernel = torch_opencl.RawKernel(lines + "kernel void f() { no_word; }", "f")
+        torch.opencl.set_device(DEVICE)
+        preloaded.set_log(b"<kernel>:700:24: error: use of undeclared identifier")
+        fail("clGetProgramBuildInfo", 0, calls=99)
+        text = raised(RuntimeError, lambda: kernel((1,), (1,), ()))
+        number, comment = map(int, re.search(r"> (\\d+) . // (\\d+)", text).groups())
+        # After the text that goes before the user's.
+        assert 0 < number == comment < 700, text
+        assert text.count(" | // ") == 17, text
+        """,
+        TORCH_OPENCL_CACHE_DIR=str(tmp_path),
+    )
+
+
 def test_a_compiler_that_refuses_matrix_units(run, device, tmp_path):
     """The next kernel serves, with one warning."""
     if torch.opencl.get_device_properties(device).platform.startswith("Portable"):
@@ -229,6 +251,7 @@ def test_a_compiler_that_refuses_matrix_units(run, device, tmp_path):
         """,
         TORCH_OPENCL_CACHE_DIR=str(tmp_path),
         TORCH_OPENCL_DEVICE_CLASS="gpu",
+        TORCH_OPENCL_MATRIX_UNITS="0",  # the device's own, where it has some
     )
 
 
