@@ -11,6 +11,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <limits>
 #include <memory>
 
@@ -23,6 +25,7 @@ struct RecordedEvent {
   runtime::Event marker;
   runtime::Event time;  // where it is asked for
   runtime::Queue* queue = nullptr;
+  uint64_t number = 0;  // in the order of recording
   runtime::Look look;
   c10::DeviceIndex device_index = -1;
   bool has_timing = false;
@@ -55,6 +58,8 @@ struct RecordedEvent {
     }
   }
 };
+
+std::atomic<uint64_t> recordings{0};
 
 RecordedEvent* recorded(void* event) {
   return static_cast<RecordedEvent*>(event);
@@ -176,6 +181,7 @@ void GuardImpl::record(void** event,
       has_timing && marker ? queue.record_time(marker) : runtime::Event();
   target->marker = std::move(marker);
   target->queue = &queue;
+  target->number = ++recordings;
   target->look = std::move(look);
   target->is_captured = graph != nullptr;
   target->graph.reset();
@@ -235,9 +241,16 @@ double GuardImpl::elapsedTime(void* start,
               "Both events must be recorded on the same device.");
   TORCH_CHECK(queryEvent(start) && queryEvent(end),
               "Both events must be completed before calculating elapsed time.");
-  const auto nanoseconds =
-      static_cast<double>(recorded(end)->time.completed_at()) -
-      static_cast<double>(recorded(start)->time.completed_at());
+  const RecordedEvent& first = *recorded(start);
+  const RecordedEvent& second = *recorded(end);
+  double nanoseconds = static_cast<double>(second.time.completed_at()) -
+                       static_cast<double>(first.time.completed_at());
+  // Drivers date markers to some microseconds: NVIDIA's gives the second of two
+  // in a row an earlier time.
+  if (first.queue == second.queue) {
+    nanoseconds = first.number < second.number ? std::max(nanoseconds, 0.0)
+                                               : std::min(nanoseconds, 0.0);
+  }
   return nanoseconds * 1e-6;
 }
 
