@@ -265,7 +265,8 @@ py::list stop_profiling() {
                                  command.work_items,
                                  command.bytes,
                                  command.start,
-                                 command.end));
+                                 command.end,
+                                 command.correlation));
   }
   return result;
 }
@@ -274,9 +275,7 @@ void bind_profiler(py::module_& m) {
   m.def("_start_profiling",
         wrap_pybind_function([] { runtime::Profiler::instance().start(); }));
   m.def("_stop_profiling", wrap_pybind_function(&stop_profiling));
-  m.def("_profiled_count", wrap_pybind_function([] {
-          return runtime::Profiler::instance().count();
-        }));
+  m.def("_set_profiled_op", &runtime::Profiler::set_correlation);
 }
 
 void bind_devices(py::module_& m) {

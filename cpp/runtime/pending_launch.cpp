@@ -2,6 +2,7 @@
 
 #include "ahead_of_pending.h"
 #include "config.h"
+#include "profiler.h"
 
 #include <exception>
 #include <utility>
@@ -77,6 +78,9 @@ void KernelLaunch::enqueue(Queue& queue) const {
   arguments_.tell_written(queue);
 }
 
+PendingLaunch::PendingLaunch(const char* op)
+    : op_(op), correlation_(Profiler::correlation()) {}
+
 cl_command_queue Queue::share() {
   check_not_capturing();
   is_shared_ = true;
@@ -97,6 +101,8 @@ bool Queue::can_pend() const {
 // are kept for the next wait.
 void Queue::enqueue_pending(const PendingLaunch& launch) {
   const Queue* const outer = std::exchange(enqueueing, this);
+  const uint64_t correlation = Profiler::correlation();
+  Profiler::set_correlation(launch.correlation());
   try {
     launch.enqueue(*this);
   } catch (const OpenCLError& error) {
@@ -106,6 +112,7 @@ void Queue::enqueue_pending(const PendingLaunch& launch) {
     keep_error(std::make_exception_ptr(
         Error(std::string(launch.op()) + ": " + error.what())));
   }
+  Profiler::set_correlation(correlation);
   enqueueing = outer;
 }
 

@@ -126,13 +126,16 @@ class KernelLaunch {
 class PendingLaunch {
  public:
   // `op` names it in errors.
-  explicit PendingLaunch(const char* op) : op_(op) {}
+  explicit PendingLaunch(const char* op);
   virtual ~PendingLaunch() = default;
   virtual void enqueue(Queue& queue) const = 0;
   const char* op() const { return op_; }
+  // Profiler::correlation() where it was made: its command is that op's.
+  uint64_t correlation() const { return correlation_; }
 
  private:
   const char* op_;
+  uint64_t correlation_;
 };
 
 }  // namespace torch_opencl::runtime

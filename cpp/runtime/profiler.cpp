@@ -88,11 +88,6 @@ std::vector<CommandTime> Profiler::stop() {
   return result;
 }
 
-int64_t Profiler::count() {
-  const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(pending_.size());
-}
-
 void Profiler::add(cl_event event, const CommandTime& command) {
   const std::lock_guard lock(mutex_);
   if (!active()) {
@@ -107,6 +102,10 @@ void Profiler::add(cl_event event, const CommandTime& command) {
 
 void Profiler::set_correlation(uint64_t correlation) {
   current_correlation = correlation;
+}
+
+uint64_t Profiler::correlation() {
+  return current_correlation;
 }
 
 std::vector<int64_t> clock_offsets(const std::vector<CommandTime>& commands) {

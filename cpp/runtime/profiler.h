@@ -37,10 +37,10 @@ class Profiler {
   void start();
   // The caller has waited for the devices, or the times are not there yet.
   std::vector<CommandTime> stop();
-  // Commands enqueued since start(): tells which belong to an op.
-  int64_t count();
-  // What later commands of this thread belong to: an op, by its number.
+  // What later commands of this thread belong to: an op, by its number. A
+  // pending launch keeps the number that it was made under.
   static void set_correlation(uint64_t correlation);
+  static uint64_t correlation();
   // Takes the event's reference.
   void add(cl_event event, const CommandTime& command);
 

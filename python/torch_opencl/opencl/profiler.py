@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -82,9 +83,9 @@ class profile:
     Args:
         by_op: also find out which op launched a kernel, and how many operations
             and bytes the op needs. That costs tens of microseconds an op, so
-            ``wall`` is no longer that of an unprofiled run. A launch that waits
-            for what follows it (of ``_foreach_`` ops and batch normalisations)
-            is the next op's.
+            ``wall`` is no longer that of an unprofiled run. A launch is that of
+            the op that asked for it: an op that joins it (an activation after a
+            convolution) has none of its own, and is not listed.
         record_shapes: with ``by_op``, keep calls with different shapes apart.
 
     Attributes:
@@ -128,15 +129,15 @@ class profile:
             self.wall = time.perf_counter() - self._started
             commands = _C._stop_profiling()
         kernels: dict[str, Entry] = {}
-        for name, _, _, _, moved, start, end in commands:
+        for name, _, _, _, moved, start, end, _ in commands:
             entry = kernels.setdefault(name, Entry(name))
             entry.launches += 1
             entry.seconds += (end - start) * 1e-9
             entry.moved += moved
         self.kernels = _slowest_first(kernels)
         if self._recorder is not None:
-            seconds = [(end - start) * 1e-9 for *_, start, end in commands]
-            self.ops = _slowest_first(self._recorder.entries(seconds))
+            times = [(op, (end - start) * 1e-9) for *_, start, end, op in commands]
+            self.ops = _slowest_first(self._recorder.entries(times))
 
     @property
     def device_seconds(self) -> float:
@@ -193,12 +194,14 @@ class profile:
 
 
 class _OpRecorder(TorchDispatchMode):
-    """Notes which commands an op launched: those between its begin and end."""
+    """Numbers the calls, by which commands know their op."""
 
     def __init__(self, record_shapes: bool) -> None:
         super().__init__()
         self._record_shapes = record_shapes
-        self._calls: list[tuple[str, int, int, float, float]] = []
+        self._numbers = itertools.count(1)
+        # By number: name, operations and bytes.
+        self._calls: dict[int, tuple[str, float, float]] = {}
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -211,33 +214,39 @@ class _OpRecorder(TorchDispatchMode):
                 result = function.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        begin = _C._profiled_count()
-        result = function(*args, **kwargs)
-        end = _C._profiled_count()
-        if end > begin:
-            flops = flops_of(function, args, kwargs, result)
-            moved = _necessary_bytes(function, args, kwargs, result)
-            name = function.name()
-            if self._record_shapes:
-                name = " ".join([name, *_shapes(args)])
-            self._calls.append((name, begin, end, flops, moved))
+        if function.is_view:
+            return function(*args, **kwargs)
+        number = next(self._numbers)
+        _C._set_profiled_op(number)
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            _C._set_profiled_op(0)
+        name = function.name()
+        if self._record_shapes:
+            name = " ".join([name, *_shapes(args)])
+        flops = flops_of(function, args, kwargs, result)
+        moved = _necessary_bytes(function, args, kwargs, result)
+        self._calls[number] = name, flops, moved
         return result
 
-    def entries(self, seconds: list[float]) -> dict[str, Entry]:
+    def entries(self, times: list[tuple[int, float]]) -> dict[str, Entry]:
+        """
+        Args:
+            times: of each command, its op's number and seconds.
+        """
         found: dict[str, Entry] = {}
-        known = 0
-        for name, begin, end, flops, moved in self._calls:
+        for number in {number for number, _ in times if number in self._calls}:
+            name, flops, moved = self._calls[number]
             entry = found.setdefault(name, Entry(name))
             entry.calls += 1
-            entry.launches += end - begin
-            entry.seconds += sum(seconds[begin:end])
             entry.flops += flops
             entry.moved += moved
-            known += end - begin
-        if known < len(seconds):
-            rest = Entry("(outside of ops)", len(seconds) - known)
-            rest.seconds = sum(seconds) - sum(entry.seconds for entry in found.values())
-            found[rest.name] = rest
+        for number, seconds in times:
+            name = self._calls.get(number, ("(outside of ops)",))[0]
+            entry = found.setdefault(name, Entry(name))
+            entry.launches += 1
+            entry.seconds += seconds
         return found
 
 
