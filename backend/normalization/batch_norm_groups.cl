@@ -11,8 +11,6 @@
 #include "epilogue.clh"
 #include "group_rows.clh"
 
-#define ITEMS 8
-
 typedef CONCAT(storage_, PARAM_DTYPE) param_t;
 #define LOAD_PARAM(p, i) CONCAT(load_, PARAM_DTYPE)(p, i)
 #define STORE_PARAM(p, i, value) CONCAT(store_, PARAM_DTYPE)(p, i, value)
@@ -50,20 +48,36 @@ typedef CONCAT(storage_, PARAM_DTYPE) param_t;
 #define PLACE(name) \
   (c * name##_channel + run * name##_run + rest * name##_pixel)
 
+// A block's pixels are loaded at once, so that their latencies overlap. Past the last
+// one, an item loads nothing and takes `missing`.
+#define FOR_BLOCK(body) body(0) body(1) body(2) body(3) body(4) body(5) body(6) body(7)
+#define FIND_PIXEL(k)                                                         \
+  const bool is_##k = at < last;                                              \
+  const index_t run_##k = run, rest_##k = rest;                               \
+  NEXT
+#define PLACE_OF(name, k) \
+  (c * name##_channel + run_##k * name##_run + rest_##k * name##_pixel)
+#define LOAD_PIXEL(name, k, missing) \
+  (is_##k ? LOAD(POINTER(name), PLACE_OF(name, k)) : (missing))
+
 // Mean, sum of squared deviations and count of an item's pixels: those of a block are
 // taken from the mean so far, which starts as the first one.
+#define LOAD_SELF(k) const compute_t self_##k = LOAD_PIXEL(self, k, mean);
+#define ADD_DEVIATION(k)                                                      \
+  {                                                                           \
+    const compute_t d = self_##k - mean;                                      \
+    block_sum += d;                                                           \
+    block_square += d * d;                                                    \
+    count += is_##k ? 1 : 0;                                                  \
+  }
 #define OWN_MOMENTS(mean, square, count)                                      \
   BEGIN                                                                       \
   if (at < last) mean = LOAD(POINTER(self), PLACE(self));                     \
   while (at < last) {                                                         \
     compute_t block_sum = 0, block_square = 0;                                \
-    for (int k = 0; k < ITEMS && at < last; ++k) {                            \
-      const compute_t d = LOAD(POINTER(self), PLACE(self)) - mean;            \
-      block_sum += d;                                                         \
-      block_square += d * d;                                                  \
-      count += 1;                                                             \
-      NEXT                                                                    \
-    }                                                                         \
+    FOR_BLOCK(FIND_PIXEL)                                                     \
+    FOR_BLOCK(LOAD_SELF)                                                      \
+    FOR_BLOCK(ADD_DEVIATION)                                                  \
     const compute_t change = block_sum / count;                               \
     mean += change;                                                           \
     square += block_square - block_sum * change;                              \
@@ -100,6 +114,16 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chun
     POINTER(squares)[place] = square;
   }
 }
+
+#define LOAD_NORMALISED(k)                                                    \
+  const compute_t value_##k =                                                 \
+      (LOAD_PIXEL(self, k, center) - center) * scale + shift;
+#define FINISH(k)                                                             \
+  const size_t place_##k = PLACE_OF(out, k);                                  \
+  const compute_t finished_##k =                                              \
+      is_##k ? EPILOGUE(value_##k, place_##k, c) : value_##k;
+#define STORE_FINISHED(k) \
+  if (is_##k) STORE(POINTER(out), place_##k, finished_##k);
 
 // `uses_running`: with the running statistics as they are. `counter` counts batches.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_apply(
@@ -160,13 +184,11 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
   const compute_t scale = is_channel ? inverse * PARAM_OR(weight, c, 1) : 0;
   const compute_t shift = is_channel ? PARAM_OR(bias, c, 0) : 0;
   BEGIN
-#pragma unroll 4
   while (at < last) {
-    const compute_t value =
-        (LOAD(POINTER(self), PLACE(self)) - center) * scale + shift;
-    const size_t place = PLACE(out);
-    STORE(POINTER(out), place, EPILOGUE(value, place, c));
-    NEXT
+    FOR_BLOCK(FIND_PIXEL)
+    FOR_BLOCK(LOAD_NORMALISED)
+    FOR_BLOCK(FINISH)
+    FOR_BLOCK(STORE_FINISHED)
   }
 }
 
@@ -174,22 +196,23 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
   CONST_TENSOR(storage_t, self), CONST_TENSOR(storage_t, grad_output),        \
       CONST_TENSOR(compute_t, mean)
 
-// The sums of an item's grad_output and of its products with deviations, in blocks.
-#define OWN_SUMS(sum, product, center)                                        \
+// The sums of an item's grad_output and of its products with deviations.
+#define LOAD_GRAD(k) const compute_t grad_##k = LOAD_PIXEL(grad_output, k, 0);
+#define LOAD_CENTERED(k) \
+  const compute_t d_##k = LOAD_PIXEL(self, k, center) - center;
+#define ADD_PRODUCT(k)              \
+  block_sum += grad_##k;            \
+  block_product += grad_##k * d_##k;
+#define OWN_SUMS(sum, product)                                                \
   {                                                                           \
     compute_t sum_lost = 0, product_lost = 0;                                 \
     BEGIN                                                                     \
     while (at < last) {                                                       \
       compute_t block_sum = 0, block_product = 0;                             \
-      _Pragma("unroll") for (int k = 0; k < ITEMS; ++k) {                     \
-        if (at < last) {                                                      \
-          const compute_t grad = LOAD(POINTER(grad_output), PLACE(grad_output)); \
-          block_sum += grad;                                                  \
-          block_product +=                                                    \
-              grad * (LOAD(POINTER(self), PLACE(self)) - (center));           \
-        }                                                                     \
-        NEXT                                                                  \
-      }                                                                       \
+      FOR_BLOCK(FIND_PIXEL)                                                   \
+      FOR_BLOCK(LOAD_GRAD)                                                    \
+      FOR_BLOCK(LOAD_CENTERED)                                                \
+      FOR_BLOCK(ADD_PRODUCT)                                                  \
       KAHAN_ADD(sum, sum_lost, block_sum)                                     \
       KAHAN_ADD(product, product_lost, block_product)                         \
     }                                                                         \
@@ -211,7 +234,7 @@ void batch_norm_gradient_chunks(GEOMETRY, LAYOUT(self), LAYOUT(grad_output),
   FIND_PIXELS
   const compute_t center = is_channel ? POINTER(mean)[c] : 0;
   compute_t sum = 0, product = 0;
-  OWN_SUMS(sum, product, center)
+  OWN_SUMS(sum, product)
   ROW_SUM(sum, shared, span)
   ROW_SUM(product, shared, span)
   if (along == 0 && is_channel) {
@@ -220,6 +243,11 @@ void batch_norm_gradient_chunks(GEOMETRY, LAYOUT(self), LAYOUT(grad_output),
     POINTER(products)[place] = product;
   }
 }
+
+#define STORE_GRAD(k)                                                         \
+  if (is_##k)                                                                 \
+    STORE(POINTER(grad_input), PLACE_OF(grad_input, k),                       \
+          (grad_##k - shift - d_##k * slope) * scale);
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
 void batch_norm_gradient_apply(
@@ -239,7 +267,7 @@ void batch_norm_gradient_apply(
       all_product += POINTER(products)[(size_t)i * channels + c];
     }
   } else {
-    OWN_SUMS(all_sum, all_product, center)
+    OWN_SUMS(all_sum, all_product)
   }
   ROW_SUM(all_sum, shared, span)
   ROW_SUM(all_product, shared, span)
@@ -253,12 +281,11 @@ void batch_norm_gradient_apply(
     const compute_t shift = all_sum / pixels;
     const compute_t slope = all_product / pixels * inverse * inverse;
     BEGIN
-#pragma unroll 4
     while (at < last) {
-      const compute_t grad = LOAD(POINTER(grad_output), PLACE(grad_output));
-      const compute_t d = LOAD(POINTER(self), PLACE(self)) - center;
-      STORE(POINTER(grad_input), PLACE(grad_input), (grad - shift - d * slope) * scale);
-      NEXT
+      FOR_BLOCK(FIND_PIXEL)
+      FOR_BLOCK(LOAD_GRAD)
+      FOR_BLOCK(LOAD_CENTERED)
+      FOR_BLOCK(STORE_GRAD)
     }
   }
 }

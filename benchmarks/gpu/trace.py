@@ -105,6 +105,7 @@ class Recording:
         self._snapshot = _C._memory_snapshot
         self.programs: dict[int, dict[str, str]] = {}
         self.launches: list[dict[str, Any]] = []
+        self.buffers: dict[int, int] = {}  # bytes, by number
         self.is_on = False
         self.failure: Exception | None = None
         self._blocks = Blocks()
@@ -120,6 +121,7 @@ class Recording:
 
     def _add(self, record: dict[str, Any]) -> None:
         if "new buffer" in record:
+            self.buffers[record["new buffer"]] = record["bytes"]
             if not record["host"]:
                 self._blocks.add_buffer(record["new buffer"], record["bytes"])
         elif "program" in record:
@@ -288,6 +290,7 @@ def record(network: str, mode: str) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "programs": {str(number): recording.programs[number] for number in used},
         "launches": recording.launches,
+        "buffers": {str(number): size for number, size in recording.buffers.items()},
         "ops": ops,
         "fallbacks": dict(torch.opencl.fallback_stats()),
     }
