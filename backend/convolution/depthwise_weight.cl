@@ -6,7 +6,7 @@
 // partial[part][channel][element], which the host adds up, so that sums stay short
 // and nothing is added atomically. LANES run along a row
 // (depthwise_weight_rows), along the channels (depthwise_weight_channels), or,
-// on gpu-class devices, a work-group shares one sum.
+// on gpu-class devices, a work-group shares its sums (depthwise_weight_taps).
 
 #include "types.clh"
 #include "lanes.clh"
@@ -121,42 +121,84 @@ void depthwise_weight_channels(WEIGHT_PARAMETERS) {
 
 #else
 
-// One work-group: one channel's filter element over a part.
+// The filter elements that a work-group sums: all of a filter that is built in, by names
+// and not in arrays, which compilers may leave in memory; else one.
+#if KERNEL == 3
+#define TAPS 9
+#define FOR_TAPS(body)                 \
+  body(0, 0) body(0, 1) body(0, 2)     \
+  body(1, 0) body(1, 1) body(1, 2)     \
+  body(2, 0) body(2, 1) body(2, 2)
+#else
+#define TAPS 1
+#define FOR_TAPS(body) body(0, 0)
+#endif
+#define TAP_OF(r, c) ((r) * KERNEL + (c))
+#define DECLARE_SUM(r, c) compute_t sum_##r##_##c = 0;
+#define ADD_PRODUCT(r, c)                                                             \
+  {                                                                                   \
+    const int ih = top + (r) * dilation.s0;                                           \
+    const int iw = left + (c) * dilation.s1;                                          \
+    const bool is_inside = (uint)ih < (uint)input_size.s0 && (uint)iw < (uint)input_size.s1; \
+    const compute_t value =                                                           \
+        is_inside ? LOAD(image, ih * input_stride.s2 + iw * input_stride.s3) : 0;     \
+    sum_##r##_##c = is_inside ? fma(factor, value, sum_##r##_##c) : sum_##r##_##c;    \
+  }
+#define SHARE_SUM(r, c) shared_sums[TAP_OF(r, c)][lane] = sum_##r##_##c;
+
+// One work-group: TAPS elements of one channel's filter over a part.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
-void depthwise_weight_each(WEIGHT_PARAMETERS) {
-  local compute_t shared_sums[WG_SIZE];
+void depthwise_weight_taps(WEIGHT_PARAMETERS) {
+  local compute_t shared_sums[TAPS][WG_SIZE];
   const int lane = get_local_id(0);
   const int filter_size = KERNEL_H * KERNEL_W;
-  const int channel = (int)get_group_id(0) / filter_size;
-  const int element = (int)get_group_id(0) % filter_size;
+  const int groups = filter_size / TAPS;
+  const int channel = (int)get_group_id(0) / groups;
+  const int element = (int)get_group_id(0) % groups * TAPS;
   const int part = get_global_id(1);
-  const int end = min(images * grad_size.s0, (part + 1) * rows) * grad_size.s1;
+  const int height = grad_size.s0, width = grad_size.s1;
+  const int end = min(images * height, (part + 1) * rows) * width;
   const global storage_t *in =
       POINTER(input) + (size_t)(channel / depth_multiplier) * input_stride.s1;
   const global storage_t *from = POINTER(grad) + (size_t)channel * grad_stride.s1;
-  compute_t sum = 0;
-  for (int i = part * rows * grad_size.s1 + lane; i < end; i += WG_SIZE) {
-    const int ow = i % grad_size.s1;
-    const int oh = i / grad_size.s1 % grad_size.s0;
-    const int n = i / grad_size.s1 / grad_size.s0;
-    const int ih = oh * stride.s0 - padding.s0 + element / KERNEL_W * dilation.s0;
-    const int iw = ow * stride.s1 - padding.s1 + element % KERNEL_W * dilation.s1;
-    if (ih >= 0 && ih < input_size.s0 && iw >= 0 && iw < input_size.s1) {
-      sum = fma(LOAD(from, (size_t)n * grad_stride.s0 + oh * grad_stride.s2 +
-                               ow * grad_stride.s3),
-                LOAD(in, (size_t)n * input_stride.s0 + ih * input_stride.s2 +
-                             iw * input_stride.s3),
-                sum);
+  FOR_TAPS(DECLARE_SUM)
+  int i = part * rows * width + lane;
+  int ow = i % width, oh = i / width % height, n = i / width / height;
+  const int step_w = WG_SIZE % width;
+  const int step_h = WG_SIZE / width % height;
+  const int step_n = WG_SIZE / width / height;
+  for (; i < end; i += WG_SIZE) {
+    const global storage_t *image = in + (size_t)n * input_stride.s0;
+    const compute_t factor = LOAD(from, (size_t)n * grad_stride.s0 +
+                                            oh * grad_stride.s2 + ow * grad_stride.s3);
+    const int top = oh * stride.s0 - padding.s0 + element / KERNEL_W * dilation.s0;
+    const int left = ow * stride.s1 - padding.s1 + element % KERNEL_W * dilation.s1;
+    FOR_TAPS(ADD_PRODUCT)
+    ow += step_w;
+    oh += step_h;
+    n += step_n;
+    if (ow >= width) {
+      ow -= width;
+      ++oh;
+    }
+    if (oh >= height) {
+      oh -= height;
+      ++n;
     }
   }
-  shared_sums[lane] = sum;
+  FOR_TAPS(SHARE_SUM)
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_size = WG_SIZE / 2; half_size > 0; half_size /= 2) {
-    if (lane < half_size) shared_sums[lane] += shared_sums[lane + half_size];
+    if (lane < half_size) {
+      for (int tap = 0; tap < TAPS; ++tap) {
+        shared_sums[tap][lane] += shared_sums[tap][lane + half_size];
+      }
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  if (lane == 0) {
-    POINTER(partial)[((size_t)part * channels + channel) * filter_size + element] = shared_sums[0];
+  if (lane < TAPS) {
+    POINTER(partial)[((size_t)part * channels + channel) * filter_size + element + lane] =
+        shared_sums[lane][0];
   }
 }
 

@@ -11,6 +11,10 @@ using at::Tensor;
 
 namespace {
 
+// Of GPUs: work-groups that keep any busy, and positions that one is worth.
+constexpr int64_t kGroupsOfWeight = 2048;
+constexpr int64_t kPositionsOfGroup = 8 * kGroupSize;
+
 // Adds parts [part][element][channel] of a weight's gradient.
 void total_weight(const ConvolutionProblem& p,
                   const ConvolutionArguments& a,
@@ -194,12 +198,16 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
     if (is_weight_in_planes(p, a)) return run_weight_planes(p, a);
   }
   const int64_t all_rows = p.images * p.output[1];
-  const int64_t rows = ceil_div(
-      all_rows,
-      std::clamp<int64_t>(
-          all_rows / (is_cpu ? rows_of_item(p.output[2]) : kRowsAtOnce),
-          1,
-          kMaxParts));
+  // Work-groups of a GPU for each part: one a channel of a filter that is built
+  // in, else one a filter element.
+  const int64_t groups =
+      p.out_channels * (built_in_kernel(p) != 0 ? 1 : p.filter_size());
+  const int64_t wanted =
+      is_cpu ? all_rows / rows_of_item(p.output[2])
+             : std::min(ceil_div(kGroupsOfWeight, groups),
+                        all_rows * p.output[2] / kPositionsOfGroup);
+  const int64_t rows =
+      ceil_div(all_rows, std::clamp<int64_t>(wanted, 1, kMaxParts));
   const int64_t parts = ceil_div(all_rows, rows);
   const Tensor partial =
       empty_like_meta({parts, p.out_channels, 1, 1, p.kernel[1], p.kernel[2]},
@@ -207,12 +215,12 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
                       a.weight.options().dtype(compute_type(p.dtype)));
   const bool by_channels =
       depth_multiplier == 1 && is_channels_last(a.input, a.output);
-  const int64_t blocks = !is_cpu ? p.out_channels * p.filter_size() * kGroupSize
+  const int64_t blocks = !is_cpu       ? groups * kGroupSize
                          : by_channels ? ceil_div(p.out_channels, kLanes)
                                        : p.out_channels;
   launch(a.weight,
          sources::depthwise_weight,
-         !is_cpu       ? "depthwise_weight_each"
+         !is_cpu       ? "depthwise_weight_taps"
          : by_channels ? "depthwise_weight_channels"
                        : "depthwise_weight_rows",
          {{"DTYPE", dtype_of(a.input)},
@@ -234,7 +242,12 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
          plane(p.dilation),
          strides(a.input),
          strides(a.output));
-  a.weight.copy_(at::sum(partial, 0));
+  Tensor weight = a.weight;
+  if (parts == 1) {
+    weight.copy_(partial[0]);
+  } else {
+    at::sum_out(weight, partial, 0, /*keepdim=*/false, weight.scalar_type());
+  }
 }
 
 }  // namespace torch_opencl::ops
