@@ -57,6 +57,7 @@ CARDS = {
         Card("RTX 3060", "sm_86", 28, 12.7, 360, local_words=0.25),
         Card("RTX 4090", "sm_86", 128, 82.6, 1008, local_words=0.25),
         Card("H100", "sm_90", 132, 66.9, 3350, local_words=0.25),
+        Card("H200", "sm_90", 132, 66.9, 4800, local_words=0.25),
         Card("Mali G78", "gfx1030", 14, 1.2, 44, local_words=0.25, launch=20e-6),
     )
 }
