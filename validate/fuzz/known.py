@@ -84,6 +84,12 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         )
     if op == "sinc" and not program.inputs[0].values.is_floating_point():
         return "the sine of a multiple of pi is what its rounding leaves"
+    if (
+        op in ("prod", "masked.prod")
+        and "differ in NaN" in reason
+        and _has_complex(program)
+    ):
+        return "past the largest number, the order of complex factors decides"
     infinities = [_is_complex_infinity(given) for given in program.inputs.values()]
     if op in ("add", "sub", "rsub") and "differ in NaN" in reason and any(infinities):
         return "the CPU multiplies by alpha, and infinity by its imaginary 0"
@@ -206,6 +212,10 @@ def _has(program: Program, dtype: torch.dtype) -> bool:
 
 def _has_half(program: Program) -> bool:
     return _has(program, torch.float16) or _has(program, torch.bfloat16)
+
+
+def _has_complex(program: Program) -> bool:
+    return any(given.values.is_complex() for given in program.inputs.values())
 
 
 def _has_out(program: Program) -> bool:
