@@ -245,8 +245,11 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
   Tensor weight = a.weight;
   if (parts == 1) {
     weight.copy_(partial[0]);
+  } else if (weight.scalar_type() == partial.scalar_type()) {
+    at::sum_out(weight, partial, 0);
   } else {
-    at::sum_out(weight, partial, 0, /*keepdim=*/false, weight.scalar_type());
+    // A sum in a half type would round the parts.
+    weight.copy_(at::sum(partial, 0));
   }
 }
 

@@ -141,7 +141,10 @@ class Plan {
       };
       std::apply(with_strides, std::tuple_cat(strides_of<Index>(kTensors)...));
     };
-    rows_.fits_int32() ? with_index(int32_t()) : with_index(int64_t());
+    // An item counts up to a block past the last pixel.
+    const int64_t past = shape_.span * GroupRows::kItems;
+    const bool fits = rows_.fits_int32() && fits_int32(pixels() + past);
+    fits ? with_index(int32_t()) : with_index(int64_t());
   }
 
   // LAYOUT of batch_norm_groups.cl.
