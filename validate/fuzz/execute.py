@@ -20,6 +20,8 @@ _DOUBLE = {
     torch.complex64: torch.complex128,
 }
 
+_PRODUCTS = ("matmul", "mm", "bmm", "mv")
+
 
 def is_inexact(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
@@ -37,10 +39,13 @@ class Result:
 
 def _sums_magnitude(target: str, args: tuple, result) -> torch.Tensor | int:
     """How large the terms of a sum are together, of which its error is a rounding: of
-    a dot product by Cauchy and Schwarz, of a transform as its largest element."""
+    a dot product by Cauchy and Schwarz, of a matrix product as that of the magnitudes,
+    of a transform as its largest element."""
     if target in ("dot", "vdot"):
         norms = [torch.linalg.vector_norm(factor) for factor in args]
         magnitude = norms[0] * norms[1]
+    elif target in _PRODUCTS and is_inexact(result):
+        magnitude = resolve(target)(*(factor.abs() for factor in args))
     elif target.startswith("fft.") and result.numel() > 0:
         magnitude = result.abs().max()
     else:
@@ -87,12 +92,23 @@ class Machine:
         args = tree_map(self._value, step.args)
         kwargs = tree_map(self._value, step.kwargs)
         with self._on_stream(step.stream):
-            result = function(*args, **kwargs)
+            if self.noise is not None and step.target == "action:run_compiled":
+                result = self._step_by_step(*args)
+            else:
+                result = function(*args, **kwargs)
         if self.noise is not None:
             self._round_otherwise(result, _sums_magnitude(step.target, args, result))
         del args, kwargs
         if step.result is not None:
             self.values[step.result] = result
+
+    def _step_by_step(self, graph, _, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """A graph's results, each step's rounded otherwise."""
+        inner = Machine({}, self.device, noise=self.noise)
+        inner.values.update(zip(graph.inputs, tensors, strict=True))
+        for step in graph.steps:
+            inner.do(step)
+        return [inner.values[step.result] for step in graph.steps]
 
     def _round_otherwise(self, result, offset) -> None:
         """As if the step had been computed another way: what cancels later shows it.

@@ -11,7 +11,8 @@ import time
 import pytest
 import run_fuzz
 import torch
-from fuzz import edits, execute, judge, known, workers
+from fuzz import actions, edits, execute, judge, known, workers
+from fuzz.compiled import Graph
 from fuzz.generate import generate
 from fuzz.program import Program, Ref, Step, ops_by_name
 from fuzz.tensors import Input, Layout, draw_layout, draw_values, lay
@@ -82,6 +83,55 @@ def test_a_wrong_element_is_seen(wrong_add):
     verdict = judge.judge(two_steps(), CPU)
     assert verdict.status == "wrong"
     assert verdict.message.startswith("t3")
+
+
+def test_the_imaginary_part_of_a_product_is_a_rounding(monkeypatch):
+    """Of a row and its adjoint it is 0, or what sums in another order leave of it."""
+    imaginary = iter([0, 2e-7] + [0] * 20)  # CPU, device, float64 and perturbed runs
+
+    def matmul(left, right):
+        product = left @ right
+        if product.is_complex():  # and not of the magnitudes
+            product += complex(0, next(imaginary))
+        return product
+
+    found = execute.resolve
+    monkeypatch.setattr(
+        execute,
+        "resolve",
+        lambda target: matmul if target == "matmul" else found(target),
+    )
+    row = torch.complex(torch.full((1, 13), 1.5), torch.full((1, 13), -0.7))
+    steps = [
+        Step("action:attribute", (Ref(0), "mH"), {}, 1),
+        Step("matmul", (Ref(0), Ref(1)), {}, 2),
+        Step("pow", (Ref(2), Ref(2)), {}, 3),
+    ]
+    verdict = judge.judge(Program({0: Input(row)}, steps, "complex sequence"), CPU)
+    assert verdict.status == "pass", verdict.message
+
+
+@pytest.mark.parametrize("off", [1e-7, 1e-3])
+def test_integers_of_rounded_floats_in_a_graph(monkeypatch, off):
+    """The sine next to -1 is no error where truncation makes it 0; another one is."""
+    calls = iter([False, True])
+
+    def run_compiled(graph, _, *tensors):
+        sine, _ = graph(*tensors)
+        if next(calls):
+            sine = sine + off
+        return [sine, sine.long()]
+
+    monkeypatch.setattr(actions, "run_compiled", run_compiled)
+    steps = (Step("sin", (Ref(0),), {}, 1), Step(".long", (Ref(1),), {}, 2))
+    call = Step("action:run_compiled", (Graph((0,), steps), False, Ref(0)), {}, 3)
+    angles = Input(torch.full((7,), -1.5706514))
+    program = Program({0: angles}, [call], "torch.compile")
+    if off == 1e-7:
+        with pytest.raises(judge.ShowsNothing, match=r"^t3\[1\]"):
+            judge.judge(program, CPU)
+    else:
+        assert judge.judge(program, CPU).status == "wrong"
 
 
 @pytest.mark.parametrize("say_alike", [False, True])
