@@ -48,6 +48,14 @@ struct Plan {
   int64_t chunks;
 };
 
+// What the state of an extreme is kept in. Mesa 22.3 loses 8-bit members of structs in
+// local memory.
+DType state_dtype_of(const Tensor& tensor) {
+  const bool is_narrow =
+      !tensor.is_floating_point() && tensor.element_size() < 4;
+  return dtype_of(is_narrow ? at::kInt : tensor.scalar_type());
+}
+
 }  // namespace
 
 void scan_by_groups(const char* define,
@@ -67,6 +75,7 @@ void scan_by_groups(const char* define,
                sources::scan_groups,
                of_totals ? "scan_totals" : "scan_groups",
                {{"DTYPE", dtype_of(out)},
+                {"STATE_DTYPE", state_dtype_of(out)},
                 {"LOG_ITEMS", log_items},
                 {define, 1},
                 {"IS_FLOATING", out.is_floating_point()},
