@@ -279,9 +279,20 @@ void check_broadcasts(const Tensor& destination, const Tensor& source) {
               IntArrayRef(shape));
 }
 
+// As in ATen, which asks this before it asks about overlap.
+bool are_same_view(const Tensor& a, const Tensor& b) {
+  return a.is_alias_of(b) && a.scalar_type() == b.scalar_type() &&
+         a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.is_conj() == b.is_conj() &&
+         a.is_neg() == b.is_neg();
+}
+
 Tensor copy_from(const Tensor& self,
                  const Tensor& destination,
                  bool non_blocking) {
+  if (are_same_view(self, destination)) {
+    return destination;
+  }
   check_broadcasts(destination, self);
   if (destination.is_conj() || destination.is_neg()) {
     copy_from(with_bits_of(destination, self), physical(destination), false);

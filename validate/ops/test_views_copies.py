@@ -305,6 +305,10 @@ def test_copy_onto_itself_and_within_one_storage(device):
 def test_writing_to_an_expanded_tensor_is_refused(device):
     with pytest.raises(RuntimeError, match="more than one element"):
         torch.zeros(1, device=device).expand(3).add_(1)
+    x = torch.ones(1, device=device).expand(3)
+    x.copy_(x.detach())  # the same view: nothing is written
+    with pytest.raises(RuntimeError, match="more than one element"):
+        x.copy_(x.clone())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
