@@ -5,6 +5,7 @@ Images are small here; `make validate` runs the same at full size.
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from functools import cache
@@ -42,6 +43,29 @@ def test_training_step(device, network):
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
 def test_optimizer(device, optimizer):
     assert_step(device, "squeezenet1_0", optimizer)
+
+
+def test_signs_at_kinks_are_all_that_a_stem_differs_by(device):
+    """The first layer of timm's volo_d1_224 (docs/lab/how-measured.md): its gradient
+    along the device's own signs of the ReLU is as near to float64 as the CPU's."""
+    torch.manual_seed(1)
+    convolution = torch.nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+    stem = torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(64)).eval()
+    image, weights = torch.randn(1, 3, 224, 224), torch.randn(1, 64, 112, 112)
+
+    def gradient(there, dtype, is_positive=None):
+        model = copy.deepcopy(stem).to(there, dtype)
+        features = model(image.to(there, dtype))
+        kept = features.relu() if is_positive is None else features * is_positive
+        (kept * weights.to(there, dtype)).mean().backward()
+        return (features > 0).cpu(), model[0].weight.grad.double().cpu()
+
+    errors = {}
+    for there in ("cpu", device):
+        is_positive, found = gradient(there, torch.float32)
+        _, expected = gradient("cpu", torch.float64, is_positive)
+        errors[there] = ((found - expected).norm() / expected.norm()).item()
+    assert errors[device] <= 4 * errors["cpu"] + 1e-6, errors
 
 
 def test_classification_prints_the_same_on_the_device_and_the_cpu(device):

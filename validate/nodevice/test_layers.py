@@ -31,6 +31,14 @@ MAY_INCLUDE = {
 _LINE_COMMENT = re.compile(r"//.*$")
 _OPENCL_CALL = re.compile(r"\bcl[A-Z]\w*\s*\(")
 _TORCH_INCLUDE = re.compile(r'#\s*include\s*[<"](torch|ATen|c10)/')
+_REGULAR_EXPRESSION = re.compile(
+    r"\bstd::(w?[sc]?regex|basic_regex)|#\s*include\s*<regex>"
+)
+# The body of a function that may not throw, and what may.
+_NOEXCEPT = re.compile(r"^[^\s#/}][^;{}]*\bnoexcept \{\n(.*?)^\}", re.M | re.S)
+_ALLOCATES = re.compile(
+    r"\b(push_back|(try_)?emplace\w*|insert|make_unique|make_shared|to_string)\s*[(<]"
+)
 _OWN_INCLUDE = re.compile(r'#\s*include\s*"([^"]+)"')
 
 
@@ -109,6 +117,28 @@ def test_kernels_are_enqueued_in_one_place() -> None:
         host_files("cpp", "backend"), re.compile(r"\bclEnqueueNDRangeKernel\s*\(")
     )
     assert len(calls) == 1, calls
+
+
+def test_what_may_not_throw_does_not_allocate() -> None:
+    """Unless it catches: std::bad_alloc would end the process."""
+    paths = host_files("cpp", "backend")
+    bodies = [
+        (path.name, body)
+        for path in paths
+        for body in _NOEXCEPT.findall(path.read_text())
+    ]
+    assert bodies, "the pattern finds no function"
+    wrong = [
+        f"{name}: {body.strip()[:80]}"
+        for name, body in bodies
+        if _ALLOCATES.search(body) and "catch (" not in body
+    ]
+    assert wrong == []
+
+
+def test_no_regular_expressions_in_the_host_code() -> None:
+    """std::regex recurses by the character: a long line ends the process."""
+    assert places(host_files("cpp", "backend"), _REGULAR_EXPRESSION) == []
 
 
 def test_layout_copies_say_why() -> None:

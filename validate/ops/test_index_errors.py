@@ -109,6 +109,12 @@ CASES: dict[str, tuple[Callable, tuple | None, tuple, str]] = {
         (TABLE, L([[3, 0], [-1, 1]])),
         _bounds("scatter_reduce", -1, 0, 4),
     ),
+    "scatter_reduce_long": (  # lines that GPUs sort
+        lambda x, i: x.scatter_reduce(0, i, x[:1].expand(200, 3), "mean"),
+        (TABLE, (torch.arange(600) % 4).view(200, 3)),
+        (TABLE, (torch.arange(600) % 4 + (torch.arange(600) == 7)).view(200, 3)),
+        _bounds("scatter_reduce", 4, 0, 4),
+    ),
     "index_reduce": (
         lambda x, i: x.index_reduce(1, i, x[:, :2], "amax"),
         (TABLE, L([2, 0])),
@@ -350,6 +356,25 @@ def test_integers_divided_by_zero(device, name, dtype):
 
 
 @pytest.mark.parametrize("name", DIVISIONS)
+def test_a_number_divided_by_zeros(device, name):
+    op, call = DIVISIONS[name]
+    zeros = torch.tensor([3, 0, 5], device=device)
+    dividends = [torch.tensor(7), torch.tensor(7, device=device)]
+    for dividend in dividends + ([7] if name in ("//", "%") else []):
+        call(dividend, zeros)
+        with pytest.raises(RuntimeError, match=rf"^{op}\(\): ZeroDivisionError$"):
+            torch.opencl.synchronize(device)
+
+
+@pytest.mark.parametrize("name", ["floor_divide_", "remainder_", "fmod_"])
+def test_integers_divided_by_zero_in_place(device, name):
+    x = torch.tensor([7, 8, 9], device=device)
+    getattr(x, name)(torch.tensor([3, 0, 5], device=device))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        x.cpu()
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
 def test_floats_divided_by_zero(device, name):
     _, call = DIVISIONS[name]
     x = torch.tensor([1.0, -1.0, 0.0])
@@ -408,3 +433,16 @@ def test_indices_of_gradients(device):
     expected = torch.ones(4, 24)
     expected[1:3] = 0
     assert torch.equal(weight.grad.cpu(), expected)
+
+
+def test_a_bad_index_among_sorted_ones(device):
+    """What lies beside it in the order of the indices is reduced as it should be."""
+    index = torch.arange(200) % 4
+    index[150] = 99
+    x = TABLE.to(device)[:, 0].scatter_reduce(
+        0, index.to(device), torch.ones(200, device=device), "sum"
+    )
+    with pytest.raises(IndexError, match="index 99 is out of bounds"):
+        torch.opencl.synchronize(device)
+    counts = torch.tensor([50.0, 50, 49, 50])  # 150 % 4 is 2
+    assert torch.equal(x.cpu(), TABLE[:, 0] + counts)

@@ -276,6 +276,38 @@ def test_adopted_memory_that_becomes_no_tensor_is_released(run):
     )
 
 
+def test_addresses_that_are_used_up(run):
+    """Memory that gets no address is released, and addresses given back are used."""
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed")
+    run(
+        PROLOGUE,
+        SHARED,
+        """
+        def adopt_as(size):
+            return torch_opencl._C._adopt_memory(
+                index, owner.int_ptr, size, 0, [3, 4], [4, 1], torch.float32, owner
+            )
+
+        assert "address space is used up" in raised(RuntimeError, adopt_as, 1 << 50)
+        assert held() == before
+        taken, size = [], 1 << 42
+        while size >= 1 << 21:
+            try:
+                taken.append(adopt_as(size))
+            except RuntimeError:
+                size //= 2
+        assert taken
+        kept = reserved()
+        error = torch.OutOfMemoryError
+        raised(error, lambda: torch.empty(30 << 20, device=DEVICE))
+        assert reserved() <= kept  # what was cached may have gone
+        taken.clear()
+        assert held() == before
+        check_use()
+        """,
+    )
+
+
 def test_a_failing_release_warns(run):
     """Deleters run where nothing may be thrown."""
     pytest.importorskip("pyopencl", reason="pyopencl is not installed")

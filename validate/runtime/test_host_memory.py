@@ -112,9 +112,13 @@ def is_cpu(device: torch.device) -> bool:
 def test_free_memory_is_what_the_host_has(device):
     if not is_cpu(device):
         pytest.skip("a GPU has memory of its own")
+    before = torch_opencl._C._available_host_memory("")
     free, total = torch.opencl.mem_get_info(device)
+    after = torch_opencl._C._available_host_memory("")
     assert 0 < free <= total
-    assert free <= torch_opencl._C._available_host_memory("") + 64 * MIB
+    # Other processes take and free some meanwhile.
+    assert free <= max(before, after) + 64 * MIB
+    assert free >= 0.75 * min(before, after, total) - 256 * MIB
 
 
 def test_allocations_end_in_an_error_before_the_host_has_no_more(device):
