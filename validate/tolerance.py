@@ -98,7 +98,7 @@ def relative_distance(result: torch.Tensor, reference: torch.Tensor) -> float:
     return difference / norm if norm > 0.0 else math.inf
 
 
-def _same_non_finite(result: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def same_non_finite(result: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """True where both are finite, both NaN, or the same infinity."""
     return (
         (result.isfinite() & other.isfinite())
@@ -116,8 +116,8 @@ def _non_finite_mismatch(
     baseline = _flat_double(baseline)
     if _are_finite(result, reference, baseline):
         return ""
-    agrees = _same_non_finite(result, reference)
-    agrees |= _same_non_finite(result, baseline)
+    agrees = same_non_finite(result, reference)
+    agrees |= same_non_finite(result, baseline)
     if bool(agrees.all()):
         return ""
     index = int((~agrees).nonzero()[0])

@@ -1,5 +1,7 @@
 #include "fallback.h"
 
+#include "fallback_policy.h"
+
 #include "../runtime/config.h"
 #include "../runtime/device.h"
 #include "cpu_on_purpose.h"
@@ -103,15 +105,8 @@ bool is_without_float64(c10::ArrayRef<c10::IValue> arguments) {
 
 }  // namespace
 
-void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto arguments =
-      torch::jit::last(*stack, op.schema().arguments().size());
-  check_devices(arguments);
-  if (is_cpu_on_purpose(op.schema().name())) {
-    keep_order_of_matrix(op.schema(), stack);
-    at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
-    return;
-  }
+void note_fallback(const c10::OperatorHandle& op,
+                   c10::ArrayRef<c10::IValue> arguments) {
   const std::string name = c10::toString(op.schema().operator_name());
   const std::string& policy = runtime::config().fallback;
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -128,6 +123,18 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                "CPU; this may be slow. torch.opencl.fallback_stats() counts "
                "such calls, TORCH_OPENCL_FALLBACK=error forbids them.");
   }
+}
+
+void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto arguments =
+      torch::jit::last(*stack, op.schema().arguments().size());
+  check_devices(arguments);
+  if (is_cpu_on_purpose(op.schema().name())) {
+    keep_order_of_matrix(op.schema(), stack);
+    at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+    return;
+  }
+  note_fallback(op, arguments);
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }
 

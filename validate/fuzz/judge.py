@@ -9,11 +9,18 @@ import torch
 from fuzz import known
 from fuzz.execute import CPU, Result, run
 from fuzz.program import Program
-from tolerance import MULTIPLE, assert_same_strides, compare, relative_distance, to_host
+from tolerance import (
+    MULTIPLE,
+    assert_same_strides,
+    compare,
+    relative_distance,
+    same_non_finite,
+    to_host,
+)
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 _NEARBY_RUNS = 6
-_NEARBY_RUNS_OF_INTEGERS = 40  # each element has to be met
+_MANY_NEARBY_RUNS = 40  # where each element has to be met
 # In units of the square root of epsilon: a result that cancellation leaves less of
 # shows nothing.
 _MOST_ROUNDING = 4
@@ -150,6 +157,8 @@ class _Values:
         most = _MOST_ROUNDING * torch.finfo(cpu.dtype).eps ** 0.5
         if any(not distance < most for distance in distances):
             raise ShowsNothing(f"{name}: {reason}")
+        if self._has_nearby_infinities(name, mine, cpu):
+            raise ShowsNothing(f"{name}: {reason}")
         return reason
 
     def _is_nearby(self, name: str, mine: torch.Tensor, cpu: torch.Tensor) -> bool:
@@ -158,10 +167,23 @@ class _Values:
         if self._program.subject != "torch.compile":
             return False
         differs = mine != cpu
-        for nearby in self._perturbed(_NEARBY_RUNS_OF_INTEGERS):
+        for nearby in self._perturbed(_MANY_NEARBY_RUNS):
             if name in nearby and nearby[name].shape == mine.shape:
                 differs &= mine != to_host(nearby[name])
         return not bool(differs.any())
+
+    def _has_nearby_infinities(
+        self, name: str, mine: torch.Tensor, cpu: torch.Tensor
+    ) -> bool:
+        """Whether there are infinities or NaN that the CPU does not have, each of which
+        a run a rounding away has: the sign of a cancelled part decides it."""
+        mine, agrees = _parts(mine), same_non_finite(_parts(mine), _parts(cpu))
+        if bool(agrees.all()):
+            return False
+        for nearby in self._perturbed(_MANY_NEARBY_RUNS):
+            if name in nearby and nearby[name].shape == cpu.shape:
+                agrees |= same_non_finite(mine, _parts(to_host(nearby[name])))
+        return bool(agrees.all())
 
     def _in_double(self) -> dict:
         if self._reference is None:

@@ -10,7 +10,7 @@ import math
 import re
 
 import torch
-from fuzz.program import Program
+from fuzz.program import Program, Ref
 from fuzz.tensors import Input
 
 # Op (the subject of a case) and why no case is made of it.
@@ -92,7 +92,7 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         return "past the largest number, the order of complex factors decides"
     infinities = [_is_complex_infinity(given) for given in program.inputs.values()]
     if (
-        op in ("add", "sub", "rsub", "__rsub__")
+        op in ("add", "sub", "rsub", "__radd__", "__rsub__")
         and "differ in NaN" in reason
         and any(infinities)
     ):
@@ -128,6 +128,10 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         return "of a power of a negative number the sign of an imaginary 0 decides"
     if ("avg_pool3d" in op or op == "narrow_copy") and _has_out(program):
         return "torch's CPU writes a strided out as if it were contiguous"
+    if "sequence" in op and _writes_to_what_it_views(program):
+        return "as on CUDA, an out is resized onto a strided view of itself"
+    if op == "_native_batch_norm_legit" and _has_out(program) and _strided(program):
+        return "torch's CPU, given an out, reads a strided input as if contiguous"
     if op == "native_group_norm" and ", expected nan" in reason and _strided(program):
         return "torch's CPU reads strided weights and biases as if contiguous"
     if op == "zeta" and ": 0.0, expected nan" in reason:
@@ -224,6 +228,21 @@ def _has_complex(program: Program) -> bool:
 
 def _has_out(program: Program) -> bool:
     return any("out" in step.kwargs for step in program.steps)
+
+
+def _writes_to_what_it_views(program: Program) -> bool:
+    """Whether the out of a step is what another of its arguments was taken from."""
+    sources = {
+        step.result: step.args[0].name
+        for step in program.steps
+        if step.target == "action:take"
+    }
+    for step in program.steps:
+        out = step.kwargs.get("out")
+        names = [leaf.name for leaf in step.args if isinstance(leaf, Ref)]
+        if isinstance(out, Ref) and any(sources.get(n) == out.name for n in names):
+            return True
+    return False
 
 
 def _is_nearest_by_factor(program: Program) -> bool:

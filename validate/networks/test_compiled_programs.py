@@ -265,6 +265,18 @@ def test_elementwise_kernel_in_a_graph(device):
     torch.testing.assert_close(rooms[1], rooms[0])
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_huge_lanes_do_not_matter(device, name):
+    """PoCL's own sine is wrong of small numbers in a vector that has a huge one."""
+    function = getattr(torch, name)
+    x = torch.randn(9, 64) * torch.logspace(-4, 1, 64)
+    x[:, ::5], x[::2, 3] = 1e10, -3e38
+    result = torch.compile(lambda x: function(x * 1) + 0)(x.to(device)).cpu()
+    expected = function(x.double())
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-6)
+
+
 def _break_programs(monkeypatch) -> None:
     """No driver compiles what is generated."""
     from torch_opencl.inductor import scheduling

@@ -41,6 +41,7 @@ EXACT = {
     "iadd": lambda x, y: operator.iadd(x.clone(), y),
     "imul": lambda x, y: operator.imul(x.clone(), y),
     "clamp_min": lambda x, y: torch.clamp(x, min=y),
+    "clamp_max": lambda x, y: torch.clamp(x, max=y),
 }
 # Of which drivers round the last bit otherwise, or the CPU rounds twice.
 ROUNDED = {
@@ -52,6 +53,8 @@ ROUNDED = {
     "logaddexp2": torch.logaddexp2,
     "xlogy": torch.xlogy,
     "xlog1py": torch.special.xlog1py,
+    "addcmul": lambda x, y: torch.addcmul(x, x, y),
+    "addcdiv": lambda x, y: torch.addcdiv(x, x, y),
 }
 
 
@@ -92,14 +95,14 @@ def _check(function, x, y, device, steps: int, name: str) -> None:
 @pytest.mark.parametrize("name", [*EXACT, *ROUNDED])
 def test_binary(device, name, dtype):
     function = (EXACT | ROUNDED)[name]
-    takes_numbers = name not in ("clamp_min",)
+    takes_numbers = name not in ("clamp_min", "clamp_max")
     for value in (*INTEGERS, 2049.3, 257.3):
         for kind, other in _others(value).items():
             if kind == "number" and not takes_numbers:
                 continue
             text = f"{name} of {kind} {value}"
             _check(function, _values(dtype), other, device, name in ROUNDED, text)
-            if kind == "number" or name in ("iadd", "imul", "clamp_min"):
+            if kind == "number" or name in ("iadd", "imul", "clamp_min", "clamp_max"):
                 continue
             _check(function, other, _values(dtype), device, name in ROUNDED, text)
 
@@ -150,6 +153,19 @@ def test_foreach(device, dtype):
             result = function([v.to(device) for v in values], number)
             for found, expected in zip(result, function(values, number), strict=True):
                 assert torch.equal(found.cpu(), expected), name
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("dtype", HALVES)
+def test_numbers_that_join_a_product(device, dtype):
+    x = torch.full((3, 1), 256.0).to(dtype)
+    ones = torch.ones(1, 5).to(dtype)
+    for number in (257, 2049, torch.tensor(257), torch.tensor(2049)):
+        for function in (torch.sub, torch.eq, torch.maximum):
+            if function is torch.maximum and not torch.is_tensor(number):
+                continue
+            result = function(x.to(device) @ ones.to(device), number)
+            assert torch.equal(result.cpu(), function(x @ ones, number)), number
 
 
 def test_numbers_that_a_dtype_does_not_hold(device):

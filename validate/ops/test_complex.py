@@ -111,6 +111,22 @@ def test_functions_of_two(device, name, dtype):
     _check(function, [torch.randn(5, 1, 2), torch.randn(7, 2)], device, dtype)
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_where_of_numbers(device, dtype):
+    x = torch.randn(7).to(dtype)
+    for call in (
+        lambda c, x: torch.where(c, x, 1j),
+        lambda c, x: torch.where(c, 2 - 1j, x),
+        lambda c, x: torch.where(c, 1j, 2.0),
+        lambda c, x: torch.where(c, x, x.to(torch.complex128)),
+    ):
+        expected = call(x.real > 0, x)
+        result = call((x.real > 0).to(device), x.to(device))
+        assert result.dtype == expected.dtype
+        assert torch.equal(result.cpu(), expected)
+
+
 _REDUCTIONS = {
     "sum": lambda x: x.sum(),
     "sum of rows": lambda x: x.sum(1),

@@ -227,6 +227,13 @@ def test_ops(device, format, name):
     _assert_same_bits(_MOVES[name](q.to(device)), expected)
 
 
+def test_item_of_every_format(device):
+    for format in FORMATS:
+        x = torch.tensor([0.5, 2.0]).to(format).to(device)
+        assert x[1].item() == 2.0, format
+        assert x.tolist() == [0.5, 2.0], format
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_special_values(device, format):
     every = _every(format)

@@ -295,6 +295,13 @@ _LONG = {
         lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5),
         (1, 2, 2000, 2000),
     ),
+    "batch of pixels": (
+        lambda x: torch.native_batch_norm(
+            x.contiguous(memory_format=torch.channels_last),
+            *(None, None, None, None, True, 0.1, 1e-5),
+        ),
+        (1, 2, 2000, 2000),
+    ),
     "group": (
         lambda x: torch.native_group_norm(x, None, None, 1, 2, 4_000_000, 2, 1e-5),
         (1, 2, 2000, 2000),
@@ -302,6 +309,7 @@ _LONG = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", _LONG)
 def test_millions_a_statistic(device, name):
     """Sums of so many are precise: the CPU's own are within 1e-7."""

@@ -47,6 +47,18 @@ def test_searchsorted_with_a_sorter(device):
     )
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("place", [30, -1, 2**40])
+def test_a_sorter_out_of_range(device, place):
+    boundaries, values = torch.randn(30), torch.randn(4)
+    order = boundaries.argsort()
+    order[3] = place
+    for there in ("cpu", device):
+        given = [t.to(there) for t in (boundaries, values, order)]
+        with pytest.raises(RuntimeError, match="sorter index out of range"):
+            torch.searchsorted(given[0], given[1], sorter=given[2])
+
+
 def test_isin(device):
     x, y = torch.randint(30, (5, 7)), torch.randint(30, (11,))
     _both(device, lambda x, y: torch.isin(x, y), x, y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_opencl
 from conformance import dtypes
 from conformance.cases import op_name
 from torch.testing._internal.common_methods_invocations import op_db
@@ -40,14 +41,19 @@ _CALLS = {
 _COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", _COMPLEX)
 @pytest.mark.parametrize("name", _CALLS)
 def test_complex_numbers_are_refused_as_on_the_cpu(device, name, dtype):
     with pytest.raises(Exception) as expected:
         _CALLS[name](torch.ones(4, dtype=dtype))
+    x = torch.ones(4, dtype=dtype, device=device)
+    torch.opencl.synchronize(device)
+    before = torch_opencl._C._program_cache_stats(device.index)
     with pytest.raises(expected.type) as raised:
-        _CALLS[name](torch.ones(4, dtype=dtype, device=device))
+        _CALLS[name](x)
     assert str(raised.value).split("\n")[0] == str(expected.value).split("\n")[0]
+    assert torch_opencl._C._program_cache_stats(device.index) == before
 
 
 @pytest.mark.parametrize("name", ["normal_", "log_normal_", "exponential_", "cauchy_"])

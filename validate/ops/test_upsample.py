@@ -100,6 +100,17 @@ def test_bytes(device, mode):
     assert (result.double() - expected).abs().max() <= off
 
 
+@pytest.mark.parametrize("size", [(5, 13), (7, 4), (40, 30)])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_antialiased_bytes(device, mode, size):
+    x = torch.randint(256, (2, 3, 19, 18), dtype=torch.uint8)
+    options = {"size": size, "mode": mode, "antialias": True}
+    expected = interpolate(x.double(), **options).round().clamp(0, 255)
+    for layout in (contiguous, channels_last):
+        result = interpolate(layout(x).to(device), **options).cpu()
+        assert (result.double() - expected).abs().max() <= 1
+
+
 def test_empty_batch(device):
     x = torch.empty(0, 3, 5, 6, device=device, requires_grad=True)
     y = interpolate(x, (11, 7), mode="bilinear")

@@ -1,13 +1,17 @@
 """Compiled programs on disk: reuse, damage, and directories that refuse."""
 
+import ctypes
 import json
 import os
+import re
 import stat
 import time
 from pathlib import Path
 
 import pytest
 from script import run_script
+
+_IN_CREATE = 0x100  # of <sys/inotify.h>
 
 # Prints what became of the program of one fresh expression. Warnings come first.
 USE = """
@@ -195,6 +199,24 @@ def test_temporaries_count_and_are_removed_when_abandoned(device, tmp_path):
     assert not abandoned.exists()
     # Somebody writes the other one; it leaves no room for entries.
     assert list(tmp_path.iterdir()) == [written]
+
+
+def test_temporaries_have_names_of_their_own(device, tmp_path):
+    """Random ones: nobody can lie in wait, and two processes do not meet."""
+    tmp_path.chmod(0o700)
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(os.O_NONBLOCK)
+    assert libc.inotify_add_watch(watch, os.fsencode(tmp_path), _IN_CREATE) > 0
+    names, built = [], 0
+    for _ in range(2):
+        built += use(device, tmp_path)["built"]
+        created = os.read(watch, 1 << 20)
+        names += re.findall(rb"([0-9a-f]{32}\.bin\.[0-9a-f]{16})\.tmp", created)
+        for path in tmp_path.iterdir():
+            path.unlink()
+    os.close(watch)
+    assert len(set(names)) == len(names) == built > 0
+    assert len({name[:32] for name in names}) == built // 2  # the same entries
 
 
 def test_the_directory_is_scanned_now_and_then(device, tmp_path):

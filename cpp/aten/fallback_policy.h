@@ -1,0 +1,12 @@
+// What is said of an op that computes on the CPU.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace torch_opencl::aten {
+
+// Counts a call, and warns or raises NotImplementedError as TORCH_OPENCL_FALLBACK asks.
+void note_fallback(const c10::OperatorHandle& op,
+                   c10::ArrayRef<c10::IValue> arguments);
+
+}  // namespace torch_opencl::aten
