@@ -48,8 +48,8 @@ struct Plan {
   int64_t chunks;
 };
 
-// What the state of an extreme is kept in. Mesa 22.3 loses 8-bit members of structs in
-// local memory.
+// What the state of an extreme is kept in. Mesa 22.3 loses 8-bit members of
+// structs in local memory.
 DType state_dtype_of(const Tensor& tensor) {
   const bool is_narrow =
       !tensor.is_floating_point() && tensor.element_size() < 4;

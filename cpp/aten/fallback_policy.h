@@ -5,7 +5,8 @@
 
 namespace torch_opencl::aten {
 
-// Counts a call, and warns or raises NotImplementedError as TORCH_OPENCL_FALLBACK asks.
+// Counts a call, and warns or raises NotImplementedError as
+// TORCH_OPENCL_FALLBACK asks.
 void note_fallback(const c10::OperatorHandle& op,
                    c10::ArrayRef<c10::IValue> arguments);
 

@@ -1,8 +1,8 @@
 // Strided nested tensors (torch.nested) on a device.
 //
-// Their elements lie in one buffer, their sizes on the CPU. Views and moves are ATen's
-// own functions of the buffer; everything else computes on the CPU and is counted as
-// such.
+// Their elements lie in one buffer, their sizes on the CPU. Views and moves are
+// ATen's own functions of the buffer; everything else computes on the CPU and
+// is counted as such.
 
 #include "fallback_policy.h"
 
@@ -19,7 +19,8 @@ namespace {
 using at::Tensor;
 using c10::IValue;
 
-// ATen's functions for NestedTensorCPU that call ops of the buffer and read no element.
+// ATen's functions for NestedTensorCPU that call ops of the buffer and read no
+// element.
 bool is_of_buffers(const c10::FunctionSchema& schema) {
   static const auto* names = new std::unordered_set<std::string_view>{
       "aten::_nested_tensor_size",
@@ -114,8 +115,8 @@ void nested_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   if (is_of_buffers(schema) &&
       op.hasKernelForDispatchKey(c10::DispatchKey::NestedTensorCPU)) {
-    op.redispatchBoxed(
-        c10::DispatchKeySet(c10::DispatchKey::NestedTensorCPU), stack);
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::NestedTensorCPU),
+                       stack);
     return;
   }
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -143,8 +144,7 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   for (const char* name :
        {"chunk", "linear", "matmul", "narrow", "silu_backward"}) {
-    m.impl(name,
-           torch::CppFunction::makeFromBoxedFunction<&nested_fallback>());
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&nested_fallback>());
   }
 }
 
