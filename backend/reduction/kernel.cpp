@@ -8,15 +8,23 @@ using runtime::dtype_name;
 
 namespace {
 
-std::string fold_text(const ReductionKey& key) {
+// Of arrays of accumulators.
+std::string fold_lanes_text(const ReductionKey& key) {
   return "for (int l = 0; l < LANES; ++l) {\n" +
-         combine_text(key, "folded[l]", "lanes[l]") +
+         fold_text(key, "folded[l]", "lost[l]", "lanes[l]") +
          "lanes[l] = IDENTITY;\n}\nsince = 0;\n";
 }
 
+std::string last_fold_text(const ReductionKey& key) {
+  return "for (int l = 0; l < LANES; ++l) {\n" +
+         fold_text(key, "folded[l]", "lost[l]", "lanes[l]") +
+         regain_text(key, "folded[l]", "lost[l]") + "}\n";
+}
+
 constexpr const char* kLanesText =
-    "state_t lanes[LANES], folded[LANES];\n"
-    "for (int l = 0; l < LANES; ++l) lanes[l] = folded[l] = IDENTITY;\n"
+    "state_t lanes[LANES], folded[LANES], lost[LANES];\n"
+    "for (int l = 0; l < LANES; ++l) lanes[l] = folded[l] = lost[l] = "
+    "IDENTITY;\n"
     "int since = 0;\n";
 
 // Walks of all inputs along reduced dimensions.
@@ -61,8 +69,8 @@ std::string inner_text(const ReductionKey& key) {
          step_text(key, "lanes[l]", at("(i + l)"), "r + i + l") +
          "for (int l = 0; i < run; ++i, ++l) " +
          step_text(key, "lanes[l]", at("i"), "r + i") +
-         "since += run;\nif (since >= BLOCK) {\n" + fold_text(key) +
-         "}\nr += run;\n}\n" + fold_text(key) +
+         "since += run;\nif (since >= BLOCK) {\n" + fold_lanes_text(key) +
+         "}\nr += run;\n}\n" + last_fold_text(key) +
          tree_text(key, "folded", "LANES") +
          "const state_t state = folded[0];\n" + finish_text(key, key.is_split) +
          "}\n";
@@ -97,9 +105,9 @@ std::string outer_text(const ReductionKey& key) {
              reduced_walks(key, "at"), "reduced_sizes", 0, key.reduced) +
          starts + "if (width == LANES) {\n" + lane_steps("LANES") +
          "} else {\n" + lane_steps("width") +
-         "}\nsince += LANES;\nif (since >= BLOCK) {\n" + fold_text(key) +
-         "}\n}\n" + fold_text(key) + "for (int l = 0; l < width; ++l) {\n" +
-         write + "}\n}\n";
+         "}\nsince += LANES;\nif (since >= BLOCK) {\n" + fold_lanes_text(key) +
+         "}\n}\n" + last_fold_text(key) +
+         "for (int l = 0; l < width; ++l) {\n" + write + "}\n}\n";
 }
 
 // kGroup and kItem: work-items `first`, `first + step`, ... of the reduction.
@@ -112,16 +120,18 @@ std::string item_text(const ReductionKey& key, bool shares) {
                               "if (output >= outputs) return;\n";
   text +=
       "count_t linear = output;\n" + kept_text(key, true, 0) +
-      "state_t lane = IDENTITY, folded = IDENTITY;\nint since = 0;\n"
+      "state_t lane = IDENTITY, folded = IDENTITY, lost = IDENTITY;\n"
+      "int since = 0;\n"
       "for (count_t r = begin" +
       std::string(shares ? " + get_local_id(0)" : "") +
       "; r < end; r += " + (shares ? "GROUP" : "1") +
       ") {\ncount_t linear = r;\n" +
       offsets_text(reduced_walks(key, "at"), "reduced_sizes", 0, key.reduced) +
       step_text(key, "lane", at, "r") + "if (++since == BLOCK / LANES) {\n" +
-      combine_text(key, "folded", "lane") +
+      fold_text(key, "folded", "lost", "lane") +
       "lane = IDENTITY;\nsince = 0;\n}\n}\n" +
-      combine_text(key, "folded", "lane");
+      fold_text(key, "folded", "lost", "lane") +
+      regain_text(key, "folded", "lost");
   if (!shares) {
     return text + "const state_t state = folded;\n" +
            finish_text(key, key.is_split);
@@ -171,6 +181,13 @@ constexpr const char* kIntegerExtremes =
     "ELEMENTWISE lanes_t smaller_of(lanes_t a, lanes_t b) "
     "{ return min(a, b); }\n";
 
+// The four vectors of kInner are lanes of their own.
+int block_of(const ReductionKey& key) {
+  const bool has_four = key.is_vector && key.layout == ReductionLayout::kInner;
+  return is_compensated(key) && !has_four ? kReductionShortBlock
+                                          : kReductionBlock;
+}
+
 std::string common_text(const ReductionKey& key) {
   std::string text = preamble(key.compute, false);
   if (key.is_vector) {
@@ -187,7 +204,7 @@ std::string common_text(const ReductionKey& key) {
   text += key.op->preamble;
   text += "#define GROUP " + std::to_string(kReductionGroup) +
           "\n#undef LANES\n#define LANES " + std::to_string(kReductionLanes) +
-          "\n#define BLOCK " + std::to_string(kReductionBlock) +
+          "\n#define BLOCK " + std::to_string(block_of(key)) +
           "\n#define COLUMNS " + std::to_string(kReductionColumns) +
           "\n#define IDENTITY " + identity_of(key) + "\ntypedef " +
           key.op->state + " state_t;\n";
@@ -258,12 +275,14 @@ std::string merge_text(const ReductionKey& key) {
          output_parameters(key) + ") {\n" + pointers_text(key) +
          "const count_t output = get_global_id(0);\n"
          "if (output >= outputs) return;\n"
-         "state_t state = partials[output];\n"
+         "state_t state = partials[output], lost = IDENTITY;\n"
          "for (uint split = 1; split < splits; ++split) " +
-         combine_text(
-             key, "state", "partials[split * (size_t)outputs + output]") +
-         "count_t linear = output;\n" + kept_text(key, false, 0) +
-         finish_text(key, false) + "}\n";
+         fold_text(key,
+                   "state",
+                   "lost",
+                   "partials[split * (size_t)outputs + output]") +
+         regain_text(key, "state", "lost") + "count_t linear = output;\n" +
+         kept_text(key, false, 0) + finish_text(key, false) + "}\n";
 }
 
 }  // namespace torch_opencl::ops

@@ -49,8 +49,10 @@ constexpr int kReductionColumns = 64 * kReductionLanes;
 constexpr int kReductionWideRow = 16 * kReductionLanes;
 constexpr int kReductionRowsAtOnce = 4;
 // Elements after which lanes are folded, so that rounding errors grow with the
-// number of blocks and not of elements.
+// number of blocks and not of elements. Where a fold loses nothing, lanes are
+// as short as costs nothing.
 constexpr int kReductionBlock = 512 * kReductionLanes;
+constexpr int kReductionShortBlock = 64 * kReductionLanes;
 
 // Kernel `reduce`, and kernel `merge`, which joins the accumulators of splits:
 // programs of their own, because most reductions are not split.

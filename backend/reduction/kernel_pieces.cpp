@@ -64,6 +64,29 @@ std::string combine_text(const ReductionKey& key,
          ";\n" + a + " = " + combine_of(key) + ";\n}\n";
 }
 
+bool is_compensated(const ReductionKey& key) {
+  return is_floating(key.compute) && (key.op->sums || key.op->moments);
+}
+
+std::string fold_text(const ReductionKey& key,
+                      const std::string& a,
+                      const std::string& lost,
+                      const std::string& b,
+                      const std::string& type) {
+  if (!is_compensated(key)) {
+    return combine_text(key, a, b, type);
+  }
+  return std::string(key.op->moments ? "fold_moments" : "fold_sum") + "(&" + a +
+         ", &" + lost + ", " + b + ");\n";
+}
+
+std::string regain_text(const ReductionKey& key,
+                        const std::string& a,
+                        const std::string& lost) {
+  return is_compensated(key) ? a + " = regained(" + a + ", " + lost + ");\n"
+                             : "";
+}
+
 std::string finish_text(const ReductionKey& key, bool is_split) {
   if (is_split) {
     return "partials[split * (size_t)outputs + output] = state;\n";

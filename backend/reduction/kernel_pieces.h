@@ -25,6 +25,19 @@ std::string combine_text(const ReductionKey& key,
                          const std::string& a,
                          const std::string& b,
                          const std::string& type = "state_t");
+// Whether sums of folds keep what their rounding loses.
+bool is_compensated(const ReductionKey& key);
+// Joins accumulator `b` to `a`, and to `lost` what that loses, if anything
+// does.
+std::string fold_text(const ReductionKey& key,
+                      const std::string& a,
+                      const std::string& lost,
+                      const std::string& b,
+                      const std::string& type = "state_t");
+// After the last fold.
+std::string regain_text(const ReductionKey& key,
+                        const std::string& a,
+                        const std::string& lost);
 // Joins the accumulators of an array to its first.
 std::string tree_text(const ReductionKey& key,
                       const std::string& lanes,

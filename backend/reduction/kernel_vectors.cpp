@@ -166,13 +166,12 @@ std::string inner_moments_text(const ReductionKey& key) {
     return text;
   };
   return kOutputsText + kept_text(key, true, 0) +
-         "state_t state = IDENTITY;\n" + lines_text(key) +
+         "state_t state = IDENTITY, lost = IDENTITY;\n" + lines_text(key) +
          "lanes_t lanes0, lanes1, lanes2, lanes3;\n" + sum_text("sum", "x") +
          "const compute_t mean = sum / run;\n" +
          sum_text("deviations", "(x - mean) * (x - mean)") +
-         "{\nconst state_t a = state;\n"
-         "const state_t b = welford_of(mean, deviations, run);\nstate = " +
-         key.op->combine + ";\n}\nr += run;\n}\n" +
+         fold_text(key, "state", "lost", "welford_of(mean, deviations, run)") +
+         "r += run;\n}\n" + regain_text(key, "state", "lost") +
          finish_text(key, key.is_split) + "}\n";
 }
 
@@ -187,13 +186,14 @@ std::string inner_vectors_text(const ReductionKey& key) {
         "lanes" + number,
         load_vector_text(key, "at + i + " + number + " * LANES"));
   }
-  const std::string fold = vector_combine_text(key, "lanes0", "lanes1") +
-                           vector_combine_text(key, "lanes2", "lanes3") +
-                           vector_combine_text(key, "lanes0", "lanes2") +
-                           vector_combine_text(key, "folded", "lanes0") +
-                           combine_text(key, "folded_rest", "rest") +
-                           "lanes0 = lanes1 = lanes2 = lanes3 = " + identity +
-                           ";\nrest = IDENTITY;\nsince = 0;\n";
+  const std::string fold =
+      vector_combine_text(key, "lanes0", "lanes1") +
+      vector_combine_text(key, "lanes2", "lanes3") +
+      vector_combine_text(key, "lanes0", "lanes2") +
+      fold_text(key, "folded", "lost", "lanes0", "lanes_t") +
+      combine_text(key, "folded_rest", "rest") +
+      "lanes0 = lanes1 = lanes2 = lanes3 = " + identity +
+      ";\nrest = IDENTITY;\nsince = 0;\n";
   std::string fold_lanes;
   for (const char* rotation : kRotations) {
     fold_lanes +=
@@ -202,7 +202,7 @@ std::string inner_vectors_text(const ReductionKey& key) {
   return kOutputsText + kept_text(key, true, 0) +
          "lanes_t lanes0 = " + identity +
          ";\nlanes_t lanes1 = lanes0, lanes2 = lanes0, lanes3 = lanes0;\n"
-         "lanes_t folded = lanes0;\n"
+         "lanes_t folded = lanes0, lost = lanes0;\n"
          "state_t rest = IDENTITY, folded_rest = IDENTITY;\n"
          "int since = 0;\n" +
          lines_text(key) + "for (; i + 4 * LANES <= run; i += 4 * LANES) {\n" +
@@ -212,7 +212,8 @@ std::string inner_vectors_text(const ReductionKey& key) {
          step_text(
              key, "rest", [](int) { return "at + i"; }, "r + i") +
          "since += run;\nif (since >= BLOCK) {\n" + fold + "}\nr += run;\n}\n" +
-         fold + fold_lanes + "state_t state = folded.s0;\n" +
+         fold + regain_text(key, "folded", "lost") + fold_lanes +
+         "state_t state = folded.s0;\n" +
          combine_text(key, "state", "folded_rest") +
          finish_text(key, key.is_split) + "}\n";
 }
@@ -291,7 +292,8 @@ std::string outer_vectors_text(const ReductionKey& key) {
          "base0 += (index_t)column;\n" +
          begin_outputs +
          "lanes_t lanes[COLUMNS / LANES], folded[COLUMNS / LANES];\n"
-         "for (int v = 0; v < vectors; ++v) lanes[v] = folded[v] = " +
+         "lanes_t lost[COLUMNS / LANES];\n"
+         "for (int v = 0; v < vectors; ++v) lanes[v] = folded[v] = lost[v] = " +
          identity +
          ";\nint since = 0;\n"
          "for (count_t r = begin; r < end; r += ROWS) {\n"
@@ -315,8 +317,11 @@ std::string outer_vectors_text(const ReductionKey& key) {
          ";\n" + vector_step_text(key, "lanes[whole]", "vload16(0, last)") +
          "}\nsince += rows;\nif (since >= BLOCK / LANES || r + rows == end) {\n"
          "for (int v = 0; v < vectors; ++v) {\n" +
-         vector_combine_text(key, "folded[v]", "lanes[v]") +
-         "lanes[v] = " + identity + ";\n}\nsince = 0;\n}\n}\n" + joined +
+         fold_text(key, "folded[v]", "lost[v]", "lanes[v]", "lanes_t") +
+         "lanes[v] = " + identity +
+         ";\n}\nsince = 0;\n}\n}\n"
+         "for (int v = 0; v < vectors; ++v) {\n" +
+         regain_text(key, "folded[v]", "lost[v]") + "}\n" + joined +
          "for (int v = 0; v * LANES < width; ++v) {\n"
          "state_t lane[LANES];\nvstore16(folded[v], 0, lane);\n"
          "for (int l = 0; l < min(LANES, width - v * LANES); ++l) {\n"

@@ -27,6 +27,7 @@ REDUCTION = (
         "a + b",
         also=("nansum",),
         vectorizable=True,
+        sums=True,
         of_floats=True,
     ),
     Reduction(
@@ -37,6 +38,7 @@ REDUCTION = (
         "a + b",
         result="state / count",
         vectorizable=True,
+        sums=True,
         of_floats=True,
         complex_="parts",
     ),

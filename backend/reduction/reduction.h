@@ -25,6 +25,7 @@ struct ReductionOp {
   bool vectorizable = false;  // holds for vectors as well, element by element
   // Of two values, where `state` is one of the values and its place.
   const char* extreme = "";
+  bool sums = false;       // `combine` is a sum of compute_t
   bool moments = false;    // `state` is a welford_t of the elements
   bool of_floats = false;  // not of integers, nor into them
   Complex complex = Complex::kNone;

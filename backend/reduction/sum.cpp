@@ -28,6 +28,8 @@ constexpr ReductionOp kSum{"sum.IntList_out",
                            "a + b",
                            {"state"},
                            "",
+                           true,
+                           "",
                            true};
 
 bool is_read_as_it_lies(at::ScalarType from, at::ScalarType to) {

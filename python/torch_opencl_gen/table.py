@@ -101,6 +101,7 @@ class Reduction:
             ``compute_t``, element by element.
         extreme: the function of two values that picks one, where ``state``
             is a value and its place.
+        sums: ``combine`` is a sum of ``compute_t``.
         moments: ``state`` is a ``welford_t`` of the elements.
         of_floats: integers are refused, as inputs and as ``out=``.
         complex_: what becomes of complex inputs. "parts": real and imaginary
@@ -123,6 +124,7 @@ class Reduction:
     opinfo: str = ""
     vectorizable: bool = False
     extreme: str = ""
+    sums: bool = False
     moments: bool = False
     of_floats: bool = False
     complex_: str | tuple[str, str, str] = ""

@@ -175,6 +175,7 @@ class Emitter:
                 _quote(self._scalar_names(entry, overload)),
                 str(entry.vectorizable).lower(),
                 _quote(entry.extreme),
+                str(entry.sums).lower(),
                 str(entry.moments).lower(),
                 str(entry.of_floats).lower(),
                 self._complex_reduction(entry),

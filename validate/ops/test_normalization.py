@@ -302,6 +302,8 @@ _LONG = {
         ),
         (1, 2, 2000, 2000),
     ),
+    "variance": (torch.var_mean, (9_400_000,)),
+    "variance of columns": (lambda x: torch.var_mean(x, 0), (4_000_000, 2)),
     "group": (
         lambda x: torch.native_group_norm(x, None, None, 1, 2, 4_000_000, 2, 1e-5),
         (1, 2, 2000, 2000),

@@ -163,6 +163,30 @@ def test_variance_against_float64(device, size, mean):
                 )
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("shape", [(1000, 2), (99_991, 2), (3, 40_009), (50_021, 48)])
+def test_rounding_errors_do_not_grow(device, shape):
+    """What the rounding of folds loses is kept, in sums and in moments."""
+    x, dim = torch.randn(shape) * 2 + 1, shape.index(max(shape))
+    exact = [*torch.var_mean(x.double(), dim), x.double().sum(dim)]
+    found = [*torch.var_mean(x.to(device), dim), x.to(device).sum(dim)]
+    for wanted, got in zip(exact, found, strict=True):
+        error = (got.cpu().double() - wanted).norm() / wanted.norm()
+        assert error < 2.5e-7, error.item()
+
+
+def test_sums_of_infinities(device):
+    infinity = float("inf")
+    x = torch.randn(5, 3000)
+    x[0, 7] = x[1, 2999] = infinity
+    x[2, 0], x[2, 2000], x[3, 100] = infinity, -infinity, -infinity
+    for there in (x, x.t().contiguous().t()):
+        y = there.to(device)
+        for op in (torch.sum, torch.mean, torch.nansum, torch.var):
+            wanted, got = op(there, 1), op(y, 1).cpu()
+            torch.testing.assert_close(got, wanted, equal_nan=True)
+
+
 def _integers(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     if dtype == torch.bool:
         return torch.rand(size) < 0.9
