@@ -162,10 +162,6 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         and _is_one_beside_zero(reason)
     ):
         return "torch's CPU rounds tanh to 1 from 8.66 on, exactly it is from 9.01 on"
-    if op == "pooling" and exact and _may_lie_in_padding(program):
-        return "in channels_last_3d torch's CPU counts on where a window has no pixel"
-    if op in ("triu", "tril") and _has_out(program):
-        return "torch's CPU writes batches of an out with gaps as if it had none"
     if op == "torch.compile" and exact and re.search("expected -(2|9)[0-9]+$", reason):
         return "C leaves the conversion of NaN, and of what does not fit, undefined"
     if op == "airy_ai" and "too far" in reason:
@@ -267,14 +263,6 @@ def _has_tiny(program: Program, name: int) -> bool:
 
 def _is_one_beside_zero(reason: str) -> bool:
     return bool(re.search(r": (0, expected -?1|-?1, expected 0)$", reason))
-
-
-def _may_lie_in_padding(program: Program) -> bool:
-    """Whether a window of permuted volumes may have no element."""
-    dilations = [step.kwargs.get("dilation", 1) for step in program.steps]
-    dilates = any(dilation not in (1, (1,), (1, 1, 1)) for dilation in dilations)
-    permuted = any(given.layout.order for given in program.inputs.values())
-    return dilates and permuted and _calls(program, "max_pool3d")
 
 
 def _is_antialiased(program: Program) -> bool:

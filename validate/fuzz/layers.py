@@ -93,6 +93,23 @@ def draw_convolution(b: Builder, grad: bool, transposed: bool) -> tuple:
     return x, w, bias, dims, options
 
 
+def _has_empty_window(
+    sides: Sequence[int], dilation, kernel_size, stride, padding, ceil_mode: bool
+) -> bool:
+    """Whether a window has no element: its gradient goes elsewhere on torch's CPU,
+    which writes outside of the tensor."""
+    every = (dilation, kernel_size, stride, padding)
+    each = [(n,) * len(sides) if isinstance(n, int) else n for n in every]
+    for side, step, taps, by, pad in zip(sides, *each, strict=True):
+        room = side + 2 * pad - step * (taps - 1) - 1
+        last = (-(-room // by) if ceil_mode else room // by) * by - pad
+        for start in range(-pad, last + 1, by):
+            places = range(start, start + step * taps, step)
+            if start < side and not any(0 <= place < side for place in places):
+                return True
+    return False
+
+
 def pooling(b: Builder, grad: bool) -> None:
     dims = b.rng.choices((1, 2, 3), (2, 6, 2))[0]
     x = b.input(_image(b, dims, _pick(b, _CHANNELS)), _dtype(b), grad=grad)
@@ -108,7 +125,9 @@ def pooling(b: Builder, grad: bool) -> None:
         "ceil_mode": b.chance(0.3),
     }
     if kind == "max":
-        options["dilation"] = _each(b, dims, (1, 1, 2))
+        dilation = _each(b, dims, (1, 1, 2))
+        if not _has_empty_window(b.tensor(x).shape[2:], dilation, **options):
+            options["dilation"] = dilation
         options["return_indices"] = b.chance(0.4)
     else:
         options["count_include_pad"] = b.chance(0.5)

@@ -41,7 +41,8 @@ class Outcome:
 
 
 def serve(device: str):
-    """In the worker: the function that answers (case, edits) by an Outcome."""
+    """In the worker: the function that answers (case, edits) by an Outcome. Without
+    edits (None) it only makes the case."""
     import torch
     import torch_opencl  # noqa: F401
     from fuzz.judge import ShowsNothing, judge
@@ -49,8 +50,11 @@ def serve(device: str):
     torch.set_num_threads(1)
     on = torch.device(device)
 
-    def answer(request: tuple[int, list[str]]) -> Outcome:
+    def answer(request: tuple[int, list[str] | None]) -> Outcome:
         case, edits = request
+        if edits is None:
+            generate(case)
+            return Outcome(case, "pass")
         start = time.monotonic()
         subject = text = ""
         try:
@@ -68,11 +72,13 @@ def serve(device: str):
     return answer
 
 
-def ask(worker: Worker, case: int, edits: list[str], time_limit: float) -> Outcome:
+def ask(
+    worker: Worker, case: int, edits: list[str] | None, time_limit: float
+) -> Outcome:
     try:
         return worker.ask((case, edits), time_limit)
     except Lost as lost:
-        return Outcome(case, lost.kind, "", str(lost), lost.seconds, edits)
+        return Outcome(case, lost.kind, "", str(lost), lost.seconds, edits or [])
 
 
 def run(
@@ -131,6 +137,9 @@ def _tells_of_errors(outcome: Outcome) -> bool:
 def _minimised(
     worker: Worker, outcome: Outcome, time_limit: float, seconds: float
 ) -> Outcome:
+    if ask(worker, outcome.case, None, time_limit).status == "crash":
+        outcome.message += "\n(while it is made: torch's CPU crashes)"
+        return outcome
     program = generate(outcome.case)
 
     def still_fails(edits: list[str]) -> bool:

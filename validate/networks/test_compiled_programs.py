@@ -318,3 +318,19 @@ def test_no_cpp_package(device, tmp_path):
     torch.export.save(program, tmp_path / "program.pt2")
     loaded = torch.export.load(tmp_path / "program.pt2").module()
     torch.testing.assert_close(torch.compile(loaded)(x), model(x))
+
+
+@pytest.mark.parametrize("size", [7, 100])
+def test_functions_of_a_number_beside_vectors(device, size):
+    """What the loop over vectors does not change is a number, in the same kernel."""
+
+    def function(x):
+        whole = x.logsumexp(0)
+        some = torch.cos(whole) + torch.tan(whole) + torch.special.i0(whole / 10)
+        gammas = torch.lgamma(whole.abs() + 1) + torch.polygamma(1, whole.abs() + 1)
+        return x + some * gammas, torch.special.gammainc(whole.abs(), whole.abs())
+
+    x = torch.randn(size, device=device)
+    wanted = function(x.cpu().double())
+    found = [result.cpu().double() for result in torch.compile(function)(x)]
+    torch.testing.assert_close(found, [*wanted], rtol=1e-5, atol=1e-5)

@@ -11,7 +11,7 @@ import time
 import pytest
 import run_fuzz
 import torch
-from fuzz import actions, edits, execute, judge, known, workers
+from fuzz import actions, edits, execute, judge, known, layers, workers
 from fuzz.compiled import Graph
 from fuzz.generate import generate
 from fuzz.program import Program, Ref, Step, ops_by_name
@@ -229,6 +229,30 @@ def test_the_printed_line_repeats(monkeypatch, capsys):
     again = json.loads(capsys.readouterr().out)
     assert (again["status"], again["text"]) == (outcome.status, outcome.text)
     assert again["edits"] == outcome.edits
+
+
+def serve_crash(device):
+    def answer(request):
+        os.abort()
+
+    return answer
+
+
+@pytest.mark.slow
+def test_a_case_that_cannot_be_made_is_a_crash():
+    (outcome,) = workers.run(iter([0]), "cpu", 1, 60, 8, serve_crash)
+    assert outcome.status == "crash"
+    assert "while it is made" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("side", "padding", "is_empty"), [(1, 1, True), (2, 1, False), (1, 0, False)]
+)
+def test_windows_without_an_element(side, padding, is_empty):
+    options = {"kernel_size": 2, "stride": 1, "padding": padding, "ceil_mode": False}
+    sides = (5, side)
+    assert layers._has_empty_window(sides, 2, **options) == is_empty
+    assert not layers._has_empty_window(sides, 1, **options)
 
 
 def test_excluded_ops_exist():

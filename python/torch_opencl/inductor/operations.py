@@ -103,22 +103,37 @@ def floating(arguments: tuple[Any, ...]) -> torch.dtype:
     return dtype if dtype.is_floating_point else torch.float32
 
 
+def _by_lanes(template: str, arguments: tuple[Any, ...], dtype: torch.dtype) -> Text:
+    """By a function that takes vectors only; of scalars it is the first lane."""
+    if any(map(has_lanes, arguments)):
+        return expression(template, arguments, dtype)
+    spreads = [spread(operand(a, dtype, False), dtype) for a in arguments]
+    text = f"({template.format(*spreads)}).s0"
+    return Text(text, dtype, False, all(map(is_outer, arguments)))
+
+
 def _floating_op(name: str, template: str):
     def op(*arguments):
         dtype = floating(arguments)
-        if name in SPECIAL or name in FROM_MATH:
+        is_of_math = name in SPECIAL or name in FROM_MATH
+        if is_of_math:
             V.kernel.use_math(dtype)
         if name in ("floor", "ceil", "trunc", "round"):
             kept = common_dtype(arguments)
             if not kept.is_floating_point:
                 return expression("{0}", arguments, kept)
-        if name in SCALAR_FIRST and any(map(has_lanes, arguments)):
+        if name in SCALAR_FIRST and V.kernel.form.lanes:
             if has_lanes(arguments[0]):
                 raise NotGenerated(f"{name} of many orders")
             first = operand(arguments[0], dtype, False)
             text = template.replace("{0}", first).replace("{1}", "{0}")
-            return expression(text, arguments[1:], dtype)
-        return expression(template, arguments, dtype, scalars_only=name in OF_SCALARS)
+            return _by_lanes(text, arguments[1:], dtype)
+        scalars_only = name in OF_SCALARS
+        if is_of_math and V.kernel.form.lanes:
+            if scalars_only:
+                raise NotGenerated(f"{name} in a kernel of vectors")
+            return _by_lanes(template, arguments, dtype)
+        return expression(template, arguments, dtype, scalars_only=scalars_only)
 
     return op
 
@@ -259,8 +274,8 @@ class OpenCLOverrides(OpOverrides):
 
     @staticmethod
     def frexp(x):
-        if has_lanes(x):
-            raise NotGenerated("frexp of vectors")
+        if V.kernel.form.lanes:
+            raise NotGenerated("frexp in a kernel of vectors")
         kernel, dtype = V.kernel, _dtype_of(x)
         kernel.use_math(dtype)
         exponent = f"frexp_exponent({x})"
