@@ -209,7 +209,9 @@ struct pad_backward_out : Meta {
             const Tensor& self,
             IntArrayRef padding,
             const Tensor& grad_input) {
-    take_memory_format(grad_input, self);
+    if (grad_output.numel() != 0) {  // as on the CPU
+      take_memory_format(grad_input, self);
+    }
     backward(kind, grad_output, padding, grad_input);
   }
 };

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace torch_opencl::aten {
 namespace {
@@ -103,6 +105,45 @@ bool is_without_float64(c10::ArrayRef<c10::IValue> arguments) {
   return false;
 }
 
+// torch's CPU writes past the end of an `out` whose batches have gaps (tril,
+// linalg.lu): an op that computes there is given contiguous ones.
+class ContiguousOuts {
+ public:
+  ContiguousOuts(const c10::FunctionSchema& op, torch::jit::Stack* stack) {
+    const size_t count = op.arguments().size();
+    for (size_t i = 0; i < count; ++i) {
+      c10::IValue& value = torch::jit::peek(*stack, i, count);
+      if (!op.arguments()[i].is_out() || !value.isTensor()) {
+        continue;
+      }
+      const at::Tensor out = value.toTensor();
+      if (out.defined() && out.is_privateuseone() && !out.is_contiguous()) {
+        outs_.emplace_back(out, out.clone(at::MemoryFormat::Contiguous));
+        value = outs_.back().second;
+      }
+    }
+  }
+
+  // After the op, when its results are on the stack.
+  void copy_back(size_t results, torch::jit::Stack* stack) const {
+    for (const auto& [out, contiguous] : outs_) {
+      if (out.sizes() != contiguous.sizes()) {
+        out.resize_(contiguous.sizes());
+      }
+      out.copy_(contiguous);
+      for (size_t i = 0; i < results; ++i) {
+        c10::IValue& value = torch::jit::peek(*stack, i, results);
+        if (value.isTensor() && value.toTensor().is_same(contiguous)) {
+          value = out;
+        }
+      }
+    }
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> outs_;
+};
+
 }  // namespace
 
 void note_fallback(const c10::OperatorHandle& op,
@@ -131,11 +172,12 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_devices(arguments);
   if (is_cpu_on_purpose(op.schema().name())) {
     keep_order_of_matrix(op.schema(), stack);
-    at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
-    return;
+  } else {
+    note_fallback(op, arguments);
   }
-  note_fallback(op, arguments);
+  const ContiguousOuts outs(op.schema(), stack);
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  outs.copy_back(op.schema().returns().size(), stack);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

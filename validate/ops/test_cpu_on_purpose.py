@@ -90,3 +90,28 @@ def test_gradients_of_any_layout(device, function, dtype):
             )
             gradients.append(torch.autograd.grad(total, leaf)[0].cpu())
         torch.testing.assert_close(*gradients, msg=f"{name}: {gradients}")
+
+
+# torch's CPU writes past the end of an `out` that lies like the first two.
+@pytest.mark.parametrize("order", [(2, 0, 1, 3), (2, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("size", [0, 4])
+def test_out_in_any_order(device, order, size):
+    """An ``out`` keeps its strides where it has the right size."""
+    batch = (3, 2) if len(order) == 4 else (3,)
+    a = torch.randn(*batch, 4, 5, device=device)
+    sizes = [(*batch, 4, 4), (*batch, 4, 4), (*batch, 4, 5)]
+
+    def lying(shape):
+        permuted = torch.empty([shape[i] for i in order], device=device)
+        return permuted.permute([order.index(i) for i in range(len(order))])
+
+    outs = [lying(shape if size else (0,) * len(shape)) for shape in sizes]
+    strides = [out.stride() for out in outs]
+    results = torch.linalg.lu(a, out=outs)
+    for out, result, stride, wanted in zip(outs, results, strides, sizes, strict=True):
+        assert out.data_ptr() == result.data_ptr()
+        assert out.shape == wanted
+        assert not size or out.stride() == stride
+    p, l, u = (out.cpu() for out in outs)
+    torch.testing.assert_close(p @ l @ u, a.cpu())
+    assert torch.equal(u, u.triu())

@@ -154,6 +154,11 @@ def test_keeps_channels_last(device, mode):
     check(lambda x: F.pad(x, (1, 2) * 3, mode), [x], device, strides=True)
 
 
+def test_gradient_of_nothing_is_contiguous(device):
+    x = torch.randn(1, 2, 1, 5, 4).to(memory_format=torch.channels_last_3d)
+    check(lambda x: F.pad(x, (0, 0, 0, 0, 0, -1), "reflect"), [x], device, strides=True)
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.uint8, torch.int64])
 @pytest.mark.parametrize("mode", MODES)
 def test_dtypes(device, mode, dtype):
