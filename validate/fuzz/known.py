@@ -245,6 +245,13 @@ def _strided(program: Program) -> bool:
     return any(given.layout.steps for given in program.inputs.values())
 
 
+def _has_least_integer(given: Input) -> bool:
+    dtype = given.values.dtype
+    if dtype not in (torch.int32, torch.int64):
+        return False
+    return bool((given.values == torch.iinfo(dtype).min).any())
+
+
 def _is_complex_infinity(given: Input) -> bool:
     return given.values.is_complex() and bool(given.values.isinf().any())
 

@@ -112,6 +112,6 @@ def test_out_in_any_order(device, order, size):
         assert out.data_ptr() == result.data_ptr()
         assert out.shape == wanted
         assert not size or out.stride() == stride
-    p, l, u = (out.cpu() for out in outs)
-    torch.testing.assert_close(p @ l @ u, a.cpu())
-    assert torch.equal(u, u.triu())
+    permutation, lower, upper = (out.cpu() for out in outs)
+    torch.testing.assert_close(permutation @ lower @ upper, a.cpu())
+    assert torch.equal(upper, upper.triu())

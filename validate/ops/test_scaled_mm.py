@@ -181,7 +181,10 @@ def _assert_same_error(call, *arguments, device):
         call(*arguments)
     with pytest.raises(expected.type) as raised:
         call(*(x.to(device) if torch.is_tensor(x) else x for x in arguments))
-    assert str(raised.value).split("\n\n")[0] == str(expected.value).split("\n\n")[0]
+    texts = [str(e.value).split("\n\n")[0] for e in (raised, expected)]
+    # CPUs that multiply float8 themselves name the operands of mm.
+    texts[1] = texts[1].replace("mat1 and mat2 shapes", "mat_a and mat_b shapes")
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("name", _BAD)
