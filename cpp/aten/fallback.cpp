@@ -73,9 +73,7 @@ bool lacks_float64(const at::Tensor& tensor) {
          !runtime::device(tensor.device().index()).info().has_fp64;
 }
 
-namespace {
-
-// Floats on the CPU were forgotten there; integers may be lengths or pivots.
+// Integers may be lengths or pivots.
 void check_devices(c10::ArrayRef<c10::IValue> arguments) {
   for (const c10::IValue& value : arguments) {
     if (value.isTensor() && value.toTensor().is_cpu() &&
@@ -85,6 +83,8 @@ void check_devices(c10::ArrayRef<c10::IValue> arguments) {
     }
   }
 }
+
+namespace {
 
 bool is_without_float64(c10::ArrayRef<c10::IValue> arguments) {
   const auto lacks = [](const at::Tensor& tensor) {

@@ -127,6 +127,7 @@ void nested_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       "that returns its result.");
   const size_t count = schema.arguments().size();
   const auto arguments = torch::jit::last(*stack, count);
+  check_devices(arguments);
   note_fallback(op, arguments);
   const std::optional<at::Device> device = device_of(arguments);
   move_last(stack, count, at::kCPU);

@@ -158,6 +158,13 @@ def check_writing_where_nothing_writes_is_refused(device):
         n.masked_fill_(n > 0, 0.0)
 
 
+def test_a_forgotten_operand_is_refused(device):
+    n = nested([part.to(device) for part in parts((5, 16), (3, 16))])
+    for call in (lambda: F.linear(n, WEIGHT), lambda: n + torch.randn(2, 1, 16)):
+        with pytest.raises(RuntimeError, match="on the same device"):
+            call()
+
+
 def test_an_op_on_the_cpu_is_told(device):
     n = nested([part.to(device) for part in parts((5, 16), (3, 16))])
     with pytest.raises(NotImplementedError, match=r"aten::add\.Tensor"):
