@@ -202,10 +202,14 @@ def main() -> int:
         raise SystemExit(f"{options.trace}: no kernel matches {options.kernels!r}")
     replay = Replay(trace, device, options.define)
     console = Console(stderr=True)
-    timed = [
-        replay.time(index, options.rounds)
-        for index in track(wanted, "launches", console=console, transient=True)
-    ]
+    timed, refused = [], {}
+    for index in track(wanted, "launches", console=console, transient=True):
+        try:
+            timed.append(replay.time(index, options.rounds))
+        except cl.LogicError as error:  # of an argument
+            refused.setdefault(trace["launches"][index]["launch"], str(error))
+    if not timed:
+        raise SystemExit(f"{options.trace}: {device.name} refuses all: {refused}")
     left_out = len(trace["launches"]) - len(timed)
     milliseconds = sum(launch.microseconds for launch in timed) / 1e3
     title = (
@@ -213,6 +217,8 @@ def main() -> int:
         f"{milliseconds:.2f} ms in {len(timed)} launches, {left_out} left out"
     )
     Console().print(table_of(timed, title, options.rows))
+    for kernel, reason in refused.items():
+        console.print(f"left out: {kernel}: {reason}")
     if options.json:
         settings = {"device": device.name, "define": options.define}
         record = {**settings, "launches": [asdict(launch) for launch in timed]}

@@ -88,3 +88,18 @@ def test_the_command_line(replay, tmp_path, monkeypatch, capsys):
         replay.main()
     with pytest.raises(SystemExit, match="no OpenCL device matches 'nobody'"):
         replay.find_device("nobody")
+
+
+def test_a_launch_that_the_device_refuses(replay, tmp_path, monkeypatch, capsys):
+    launch = TRACE["launches"][1]
+    wrong = {**launch, "arguments": [*launch["arguments"][:2], {"hex": "05"}]}
+    trace = tmp_path / "trace.json"
+    monkeypatch.setattr(sys, "argv", ["replay", str(trace), "--kernels", "fill"])
+    trace.write_text(json.dumps({**TRACE, "launches": [launch, wrong]}))
+    assert replay.main() == 0
+    output = capsys.readouterr()
+    assert "1 launches, 1 left out" in " ".join(output.out.split())
+    assert "left out: fill: " in output.err
+    trace.write_text(json.dumps({**TRACE, "launches": [wrong]}))
+    with pytest.raises(SystemExit, match="refuses all"):
+        replay.main()
