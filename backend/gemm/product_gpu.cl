@@ -79,9 +79,11 @@ typedef compute_t right_load_t;
 #include "product_loads.clh"
 
 #define PUT_LEFT(e) \
-  PUT(LEFT_WIDTH)(left_tile, LEFT_ALONG_LINES, LEFT_LINE(e), LEFT_DEPTH(e), left_##e)
+  PUT(LEFT_WIDTH)(left_tile, LEFT_ALONG_LINES, LEFT_LINE(e), LEFT_DEPTH(e), \
+    LOADED_LEFT(e))
 #define PUT_RIGHT(e) \
-  PUT(RIGHT_WIDTH)(right_tile, RIGHT_ALONG_LINES, RIGHT_LINE(e), RIGHT_DEPTH(e), right_##e)
+  PUT(RIGHT_WIDTH)(right_tile, RIGHT_ALONG_LINES, RIGHT_LINE(e), RIGHT_DEPTH(e), \
+    LOADED_RIGHT(e))
 
 #define FACTOR_0 factors_0.x
 #define FACTOR_1 factors_0.y

@@ -54,17 +54,18 @@ typedef ushort right_load_t;
   PUT_LINE(tile, (line) + 2, k, a.z, b.z, c.z, d.z)         \
   PUT_LINE(tile, (line) + 3, k, a.w, b.w, c.w, d.w)
 #define PUT_LEFT_BLOCK(a, b, c, d)                                                   \
-  PUT_BLOCK(left_tile, LEFT_LINE(a), LEFT_DEPTH(a), left_##a, left_##b, left_##c, left_##d)
-#define PUT_RIGHT_BLOCK(a, b, c, d)                                      \
-  PUT_BLOCK(right_tile, RIGHT_LINE(a), RIGHT_DEPTH(a), right_##a, right_##b, right_##c, \
-            right_##d)
+  PUT_BLOCK(left_tile, LEFT_LINE(a), LEFT_DEPTH(a), LOADED_LEFT(a), LOADED_LEFT(b),  \
+            LOADED_LEFT(c), LOADED_LEFT(d))
+#define PUT_RIGHT_BLOCK(a, b, c, d)                                                      \
+  PUT_BLOCK(right_tile, RIGHT_LINE(a), RIGHT_DEPTH(a), LOADED_RIGHT(a), LOADED_RIGHT(b), \
+            LOADED_RIGHT(c), LOADED_RIGHT(d))
 #if LEFT_WIDTH == 4 && LEFT_ALONG_LINES
 #define PUT_LEFT PUT_LEFT_BLOCK(0, 1, 2, 3)
 #elif LEFT_WIDTH == 4
 #define PUT_ONE_LEFT(e) \
-  *(local ushort4 *)&left_tile[LEFT_LINE(e)][LEFT_DEPTH(e)] = left_##e;
+  *(local ushort4 *)&left_tile[LEFT_LINE(e)][LEFT_DEPTH(e)] = LOADED_LEFT(e);
 #else
-#define PUT_ONE_LEFT(e) left_tile[LEFT_LINE(e)][LEFT_DEPTH(e)] = left_##e;
+#define PUT_ONE_LEFT(e) left_tile[LEFT_LINE(e)][LEFT_DEPTH(e)] = LOADED_LEFT(e);
 #endif
 #ifndef PUT_LEFT
 #define PUT_LEFT FOR_LEFT_LOADS(PUT_ONE_LEFT)
@@ -73,9 +74,9 @@ typedef ushort right_load_t;
 #define PUT_RIGHT PUT_RIGHT_BLOCK(0, 1, 2, 3)
 #elif RIGHT_WIDTH == 4
 #define PUT_ONE_RIGHT(e) \
-  *(local ushort4 *)&right_tile[RIGHT_LINE(e)][RIGHT_DEPTH(e)] = right_##e;
+  *(local ushort4 *)&right_tile[RIGHT_LINE(e)][RIGHT_DEPTH(e)] = LOADED_RIGHT(e);
 #else
-#define PUT_ONE_RIGHT(e) right_tile[RIGHT_LINE(e)][RIGHT_DEPTH(e)] = right_##e;
+#define PUT_ONE_RIGHT(e) right_tile[RIGHT_LINE(e)][RIGHT_DEPTH(e)] = LOADED_RIGHT(e);
 #endif
 #ifndef PUT_RIGHT
 #define PUT_RIGHT FOR_RIGHT_LOADS(PUT_ONE_RIGHT)
