@@ -178,19 +178,25 @@ void ProgramCache::Impl::fail(int code,
       source_excerpt(text, log));
 }
 
+namespace {
+
+// Options that programs and notes are stored by.
+std::string without_asking(std::string options) {
+  const std::string asking = std::string(" ") + kArgumentOption;
+  const size_t at = options.find(asking);
+  return at == std::string::npos ? options : options.erase(at, asking.size());
+}
+
+}  // namespace
+
 cl_program ProgramCache::Impl::build(const std::string& name,
                                      const std::string& text,
                                      const std::string& all_options) {
-  const std::string argument_option = std::string(" ") + kArgumentOption;
-  const size_t asks = all_options.find(argument_option);
-  std::string stored_options = all_options;
-  if (asks != std::string::npos) {
-    stored_options.erase(asks, argument_option.size());
-  }
+  const std::string stored_options = without_asking(all_options);
+  const bool asks = stored_options != all_options;
   const std::string key = identity + "\n" + stored_options + "\n" + text;
   const int64_t debug = config().debug;
-  cl_program stored =
-      asks == std::string::npos ? from_binary(key, all_options) : nullptr;
+  cl_program stored = asks ? nullptr : from_binary(key, all_options);
   if (stored != nullptr) {
     if (debug >= 3) {
       std::fprintf(
@@ -242,7 +248,8 @@ std::string ProgramCache::Impl::find_access(const std::string& name,
                                             const char* kernel_name,
                                             const std::string& all_options) {
   const std::string key = "access of " + std::string(kernel_name) + "\n" +
-                          identity + "\n" + all_options + "\n" + text;
+                          identity + "\n" + without_asking(all_options) + "\n" +
+                          text;
   bool damaged = false;
   if (const auto note = disk.load(key, &damaged)) {
     return {note->begin(), note->end()};

@@ -48,8 +48,6 @@ print(json.dumps({
 
 
 def _in_a_process(device, directory, monkeypatch) -> dict:
-    # In guard mode a RawKernel is built in two processes, for its arguments' access.
-    monkeypatch.delenv("TORCH_OPENCL_GUARD", raising=False)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(directory / "graphs"))
     monkeypatch.setenv("TORCH_OPENCL_CACHE_DIR", str(directory / "programs"))
     done = subprocess.run(
