@@ -107,7 +107,7 @@ def _by_lanes(template: str, arguments: tuple[Any, ...], dtype: torch.dtype) -> 
     """By a function that takes vectors only; of scalars it is the first lane."""
     if any(map(has_lanes, arguments)):
         return expression(template, arguments, dtype)
-    spreads = [spread(operand(a, dtype, False), dtype) for a in arguments]
+    spreads = [operand(a, dtype, lanes=True) for a in arguments]
     text = f"({template.format(*spreads)}).s0"
     return Text(text, dtype, False, all(map(is_outer, arguments)))
 
