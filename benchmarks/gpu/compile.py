@@ -12,9 +12,10 @@ from pathlib import Path
 
 from . import isa, targets, tools
 from .targets import TARGETS, Argument, Kernel
+from .waits import amd_waits
 
 # To be changed with what is read of the compilers' output.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Compiled:
     kernels: list[Kernel]
     loops: dict[str, isa.Loop]  # the hottest of each kernel
     instructions: dict[str, int]  # of each kernel, every path once
+    waits: dict[str, int]  # for loads ahead of multiplications (waits.py); AMD's only
     error: str = ""
 
 
@@ -101,7 +103,7 @@ class Compilers:
         except tools.Missing:
             raise
         except (RuntimeError, ValueError) as error:
-            return Compiled(target, program.key, [], {}, {}, str(error))
+            return Compiled(target, program.key, [], {}, {}, {}, str(error))
 
     def _clang(self, program: Program, source: Path, *options: str | Path) -> None:
         # clang wants -DX=1 in one word, drivers take both.
@@ -123,7 +125,9 @@ class Compilers:
         self._clang(program, source, *options, library, "-o", assembly)
         text = assembly.read_text()
         kernels = targets.read_amd(text, target)
-        return kernels, *_loops(kernels, isa.amd_blocks(text), isa.AMD)
+        waits = {k.name: amd_waits(text, k.name) for k in kernels}
+        waits = {name: number for name, number in waits.items() if number is not None}
+        return kernels, *_loops(kernels, isa.amd_blocks(text), isa.AMD), waits
 
     def _ptx(self, program: Program, source: Path) -> Path:
         """One text for all processors that can run it, which ptxas translates."""
@@ -146,9 +150,9 @@ class Compilers:
         kernels = targets.read_nvidia(log, target, groups)
         disassembler = tools.nvdisasm()
         if disassembler is None:
-            return kernels, {}, {}
+            return kernels, {}, {}, {}
         text = tools.checked([disassembler, "-c", binary], "nvdisasm")
-        return kernels, *_loops(kernels, isa.nvidia_blocks(text), isa.NVIDIA)
+        return kernels, *_loops(kernels, isa.nvidia_blocks(text), isa.NVIDIA), {}
 
     def _intel(self, program: Program, source: Path, target: str):
         name = source.with_suffix(f".{target}").name
@@ -162,7 +166,7 @@ class Compilers:
             binary = binary.with_suffix(f".{target}.bin")
         if not binary.exists():
             raise RuntimeError(f"{program.name}: {log[-1000:]}")
-        return targets.read_intel(binary.read_bytes().decode("latin1")), {}, {}
+        return targets.read_intel(binary.read_bytes().decode("latin1")), {}, {}, {}
 
 
 def _loops(kernels: list[Kernel], blocks: isa.Blocks, classify: isa.Classify):

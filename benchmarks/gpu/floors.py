@@ -57,6 +57,10 @@ def _products(record: dict[str, Any]) -> Iterator[Floor]:
         judged = shown if peer is not None else ""
         limit = "CLBlast's" if peer is None else f">= {peer:.2f}, CLBlast's"
         yield Floor(what, limit, judged, (found or 0.0) >= (peer or 0.0))
+    for target in FMA_PER_ISSUE:
+        waits = [r["waits"] for r in rows if r["target"] == target and "waits" in r]
+        what = f"products, waits between loads and multiplication, {target}"
+        yield _at_most(what, 0, max(waits, default=None))
 
 
 def _memory(record: dict[str, Any]) -> Iterator[Floor]:

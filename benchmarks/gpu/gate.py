@@ -5,7 +5,8 @@ matrix units for the targets that have some. No kernel has private memory but th
 that baseline.json lists with a reason, with no more bytes than there: the list may
 only shrink, and an entry that is no longer needed fails, too, until it is removed
 (`gpu.lab --update-baseline` does so). Training steps have no more launches than their
-floors. A compiler that is missing is a fault.
+floors. Products wait for no load before they multiply, of 16-bit operands, too. A
+compiler that is missing is a fault.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ NETWORKS = ("resnet50", "mobilenet_v2", "bert", "unet", "lstm")
 # how operands lie.
 TILE = ("TILE_ROWS", "TILE_COLUMNS", "ITEM_ROWS", "ITEM_COLUMNS", "HAS_TOTALS")
 TILE += ("IS_IMAGE", "IS_WEIGHT_GRADIENT")
+LOADS_AHEAD = ("product_gpu", "product_matrix")
 JOBS = 2
 UNKNOWN = "not looked into yet"
 
@@ -43,6 +45,15 @@ def slice_of(programs: Iterable[Program]) -> list[Program]:
         key = (program.name, tile) if "TILE_ROWS" in defines else program.key
         chosen.setdefault(key, program)
     return list(chosen.values())
+
+
+def halves_of(programs: Iterable[Program]) -> list[Program]:
+    """The float32 products, as products of float16 operands without matrix units."""
+    return [
+        Program(program.text, program.options.replace("DTYPE=float32", "DTYPE=float16"))
+        for program in programs
+        if program.name == "product_gpu" and "-D DTYPE=float32" in program.options
+    ]
 
 
 def read_baseline() -> dict[str, dict[str, dict[str, Any]]]:
@@ -105,6 +116,12 @@ def faults(
             for kernel in program.kernels
             if kernel.spills
         ]
+        found += [
+            f"{name}:{kernel} waits {number} times between loads and multiplication "
+            f"on {program.target}"
+            for kernel, number in program.waits.items()
+            if number and kernel in LOADS_AHEAD
+        ]
     private = private_memory(compiled, names)
     for target in sorted({*private, *baseline}):
         now, known = private.get(target, {}), baseline.get(target, {})
@@ -145,6 +162,9 @@ def main(update: bool) -> int:
     programs = slice_of(lab.programs_of(traces))
     names = {program.key: program.name for program in programs}
     compiled = Compilers().compile(programs, TARGETS, jobs=JOBS)
+    halves = halves_of(programs)
+    names |= {program.key: program.name for program in halves}
+    compiled += Compilers().compile(halves, ["gfx1030"], jobs=JOBS)
     for target, own in units.programs().items():
         names |= {program.key: program.name for program in own}
         compiled += Compilers().compile(own, [target], jobs=JOBS)

@@ -87,6 +87,8 @@ def kernel_rows(
             del row["arguments"]
             row |= {"kernel": f"{names[program.program]}:{kernel.name}"}
             row |= {"program": program.program, "target": program.target}
+            if kernel.name in program.waits:
+                row["waits"] = program.waits[kernel.name]
             loop = program.loops.get(kernel.name)
             if loop is not None and is_dense(kernel.name):
                 row["loop"] = {

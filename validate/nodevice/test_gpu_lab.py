@@ -388,7 +388,7 @@ def test_validation_judges_a_card_by_the_others() -> None:
 
 
 def _compiled(**changes) -> Compiled:
-    return Compiled("dg2", "key", [Kernel("gemm", **changes)], {}, {})
+    return Compiled("dg2", "key", [Kernel("gemm", **changes)], {}, {}, {})
 
 
 def test_gate_lets_private_memory_only_shrink() -> None:
@@ -403,7 +403,7 @@ def test_gate_lets_private_memory_only_shrink() -> None:
     assert "allows 0" in new
     (spill,) = gate.faults([_compiled(spills=4)], names, {})
     assert "gemm:gemm spills 4 on dg2" in spill
-    broken = Compiled("dg2", "key", [], {}, {}, "error: no such type")
+    broken = Compiled("dg2", "key", [], {}, {}, {}, "error: no such type")
     (fault,) = gate.faults([broken], names, {})
     assert "no such type" in fault
 
