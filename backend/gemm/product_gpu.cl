@@ -48,31 +48,21 @@
   ((along_lines) ? lane / ((tile) / (width)) + (e) * (ITEMS / ((tile) / (width))) \
    : (width) == 4 ? (lane % 2 + (lane / 2 + (e) * (ITEMS / 2)) / (tile) * 2) * 4  \
                   : lane % STEP)
-#if LEFT_WIDTH == 4
-typedef vec4_t left_load_t;
-#define LOAD_LEFT(p) LOAD_FOUR(p)
-#else
-typedef compute_t left_load_t;
-#define LOAD_LEFT(p) LOAD_ONE(p)
-#endif
-#if RIGHT_WIDTH == 4
-typedef vec4_t right_load_t;
-#define LOAD_RIGHT(p) LOAD_FOUR(p)
-#else
-typedef compute_t right_load_t;
-#define LOAD_RIGHT(p) LOAD_ONE(p)
-#endif
-
-// A load into a tile of local memory.
-#define PUT_1(tile, along_lines, line, k, value) tile[k][line] = value;
-#define PUT_4(tile, along_lines, line, k, value)        \
-  if (along_lines) {                                    \
-    *(local vec4_t *)&tile[k][line] = value;            \
-  } else {                                              \
-    tile[k][line] = value.x;                            \
-    tile[(k) + 1][line] = value.y;                      \
-    tile[(k) + 2][line] = value.z;                      \
-    tile[(k) + 3][line] = value.w;                      \
+// A load into a tile of local memory. It becomes numbers here: a conversion waits for
+// the load.
+#define PUT_1(tile, along_lines, line, k, loaded) \
+  tile[k][line] = CONCAT(value_, OPERAND_DTYPE)(loaded);
+#define PUT_4(tile, along_lines, line, k, loaded)                       \
+  {                                                                     \
+    const vec4_t value = CONCAT(value4_, OPERAND_DTYPE)(loaded);        \
+    if (along_lines) {                                                  \
+      *(local vec4_t *)&tile[k][line] = value;                          \
+    } else {                                                            \
+      tile[k][line] = value.x;                                          \
+      tile[(k) + 1][line] = value.y;                                    \
+      tile[(k) + 2][line] = value.z;                                    \
+      tile[(k) + 3][line] = value.w;                                    \
+    }                                                                   \
   }
 #define PUT(width) CONCAT(PUT_, width)
 

@@ -28,21 +28,6 @@
    : (along_lines) ? (lane + (e) * ITEMS) / (tile)                               \
                    : lane % STEP)
 
-#if LEFT_WIDTH == 4
-typedef ushort4 left_load_t;
-#define LOAD_LEFT(p) (*(const global ushort4 *)(p))
-#else
-typedef ushort left_load_t;
-#define LOAD_LEFT(p) (*(p))
-#endif
-#if RIGHT_WIDTH == 4
-typedef ushort4 right_load_t;
-#define LOAD_RIGHT(p) (*(const global ushort4 *)(p))
-#else
-typedef ushort right_load_t;
-#define LOAD_RIGHT(p) (*(p))
-#endif
-
 #include "product_loads.clh"
 #include "matrix_units.clh"
 
