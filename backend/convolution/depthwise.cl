@@ -207,6 +207,37 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last EPILOGUE_PA
 #else
 #define PLACE(plane, row, column) (((plane) * IN_ROWS + (row)) * IN_COLUMNS + (column))
 #endif
+// Of element i of the tile.
+#if CHANNELS_INNERMOST
+#define PLANE_OF(i) ((i) % PLANES)
+#define COLUMN_OF(i) ((i) / PLANES % IN_COLUMNS)
+#define ROW_OF(i) ((i) / (PLANES * IN_COLUMNS))
+#else
+#define PLANE_OF(i) ((i) / (IN_COLUMNS * IN_ROWS))
+#define COLUMN_OF(i) ((i) % IN_COLUMNS)
+#define ROW_OF(i) ((i) / IN_COLUMNS % IN_ROWS)
+#endif
+#define ELEMENTS (PLANES * IN_ROWS * IN_COLUMNS)
+// All loads of a block are under way before one of them is used. Of 3x3 filters a block
+// is all.
+#define BLOCK 5
+#define FOR_BLOCK(body) body(0) body(1) body(2) body(3) body(4)
+#define LOAD_ELEMENT(e)                                                             \
+  const int i_##e = first + (e) * TILE_GROUP + item;                                \
+  bool is_inside_##e = false;                                                       \
+  storage_t loaded_##e = 0;                                                         \
+  if (first + (e) * TILE_GROUP < ELEMENTS) {                                        \
+    const int ih = begin_h + ROW_OF(i_##e);                                         \
+    const int iw = begin_w + COLUMN_OF(i_##e);                                      \
+    is_inside_##e = i_##e < ELEMENTS && (uint)ih < (uint)source_size.s0 &&          \
+                    (uint)iw < (uint)source_size.s1;                                \
+    const size_t at = plane_from[is_inside_##e ? PLANE_OF(i_##e) : 0] +             \
+                      m * source_stride.s1;                                         \
+    loaded_##e = POINTER(source)[at + (is_inside_##e ? ih * source_stride.s2 +      \
+                                                       iw * source_stride.s3 : 0)]; \
+  }
+#define PUT_ELEMENT(e)                                                              \
+  if (i_##e < ELEMENTS) tile[i_##e] = is_inside_##e ? STORED_VALUE(loaded_##e) : 0;
 #define FLOOR_DIVIDE(a, b) ((a) >= 0 ? (a) / (b) : -((-(a) + (b) - 1) / (b)))
 // Output j of the item; of a spread source, only where a filter element meets one of it.
 #define ADD_ELEMENT(j)                                                 \
@@ -223,7 +254,8 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last EPILOGUE_PA
 
 kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1)))
 void depthwise_tiles(DEPTHWISE_PARAMETERS, const int images EPILOGUE_PARAMETERS) {
-  local compute_t tile[PLANES * IN_ROWS * IN_COLUMNS];
+  local compute_t tile[ELEMENTS];
+  local size_t plane_from[PLANES];  // where the source of each plane begins
   const int item = get_local_id(0);
 #if CHANNELS_INNERMOST
   const int p = item % PLANES;
@@ -252,29 +284,18 @@ void depthwise_tiles(DEPTHWISE_PARAMETERS, const int images EPILOGUE_PARAMETERS)
       POINTER(weight) + weight_stride.s0 + channel * sources * weight_stride.s1;
   compute_t sum0 = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
   compute_t sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  if (item < PLANES) {
+    const int own = min(first_plane + item, planes - 1);
+    const int n = own / channels;
+    const int from = (own - n * channels) / depth_multiplier * sources;
+    plane_from[item] = (size_t)n * source_stride.s0 + (size_t)from * source_stride.s1;
+  }
   for (int m = 0; m < sources; ++m) {
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = item; i < PLANES * IN_ROWS * IN_COLUMNS; i += TILE_GROUP) {
-#if CHANNELS_INNERMOST
-      const int own = first_plane + i % PLANES;
-      const int c = i / PLANES % IN_COLUMNS;
-      const int r = i / (PLANES * IN_COLUMNS);
-#else
-      const int c = i % IN_COLUMNS;
-      const int r = i / IN_COLUMNS % IN_ROWS;
-      const int own = first_plane + i / (IN_COLUMNS * IN_ROWS);
-#endif
-      const int ih = begin_h + r;
-      const int iw = begin_w + c;
-      compute_t value = 0;
-      if (own < planes && (uint)ih < (uint)source_size.s0 && (uint)iw < (uint)source_size.s1) {
-        const int n = own / channels;
-        const int from = (own - n * channels) / depth_multiplier * sources + m;
-        value = LOAD(POINTER(source) + (size_t)n * source_stride.s0 +
-                         (size_t)from * source_stride.s1,
-                     ih * source_stride.s2 + iw * source_stride.s3);
-      }
-      tile[i] = value;
+#pragma unroll 1
+    for (int first = 0; first < ELEMENTS; first += BLOCK * TILE_GROUP) {
+      FOR_BLOCK(LOAD_ELEMENT)
+      FOR_BLOCK(PUT_ELEMENT)
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 #if FILTER_H <= 5
