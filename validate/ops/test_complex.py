@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from against_cpu import check
@@ -77,6 +79,23 @@ def test_values_at_edges(device, name):
     wide = getattr(torch, name)(z)
     result = getattr(torch, name)(z.to(device)).cpu()
     torch.testing.assert_close(_real(result), _real(wide), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+@pytest.mark.parametrize("name", ["exp", "sinh", "cosh", "sin", "cos"])
+def test_parts_below_an_overflow(device, name, dtype):
+    """exp(x) is infinite, its products with a sine and a cosine are not."""
+    limit = math.log(torch.finfo(dtype).max)
+    real = (torch.linspace(-1.9, 4.1, 13, dtype=torch.float64) + limit).repeat(2)
+    real[13:] *= -1
+    angles = torch.linspace(-3, 3, 17, dtype=torch.float64)
+    z = _complex(torch.cartesian_prod(real, angles).to(dtype))
+    z = z * 1j if name in ("sin", "cos") else z
+    expected = getattr(torch, name)(z)
+    finite = _real(expected).isfinite()
+    assert (finite[:, 0] != finite[:, 1]).any()
+    result = getattr(torch, name)(z.to(device)).cpu()
+    torch.testing.assert_close(_real(result), _real(expected), atol=0, rtol=3e-5)
 
 
 _BINARY = {
