@@ -97,10 +97,10 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         return "the CPU multiplies by alpha, and infinity by its imaginary 0"
     has_real = any(not given.values.is_complex() for given in program.inputs.values())
     if (
-        op in ("mul", "pow", "float_power", "__rpow__")
+        op in ("mul", "pow", "float_power", "__rpow__", "ldexp")
         and "differ in NaN" in reason
         and has_real
-        and (any(infinities) or (op != "mul" and _has_complex_zero(program)))
+        and (any(infinities) or (op != "mul" and _has_infinite_power(program)))
     ):
         return "Intel's compiler leaves out the product with a real number's part 0"
     no_integer = r"expected (?:0|-128|-32768|-2147483648|-\d{19})$"
@@ -263,10 +263,12 @@ def _has_least_integer(given: Input) -> bool:
     return bool((given.values == torch.iinfo(dtype).min).any())
 
 
-def _has_complex_zero(program: Program) -> bool:
-    """Whose logarithm is infinite."""
+def _has_infinite_power(program: Program) -> bool:
+    """A complex number whose logarithm is infinite, or its exponential."""
     values = [given.values for given in program.inputs.values()]
-    return any(v.is_complex() and bool((v == 0).any()) for v in values)
+    return any(
+        v.is_complex() and bool(((v == 0) | (v.real.abs() > 88)).any()) for v in values
+    )
 
 
 def _is_complex_infinity(given: Input) -> bool:
@@ -326,7 +328,8 @@ def error(program: Program, mine: Exception | None, cpu: Exception | None) -> st
         return "the device takes a dtype that the CPU does not"
     if (
         re.search(
-            r"is_contiguous\(memory_format\) to be true|grad_weight must be contiguous",
+            r"is_contiguous\(memory_format\) to be true|"
+            r"grad_(weight|input) must be contiguous",
             str(cpu),
         )
         and mine is None
@@ -345,6 +348,8 @@ def error(program: Program, mine: Exception | None, cpu: Exception | None) -> st
         return "as on CUDA, a fused step wants dense tensors; the CPU reads beyond"
     if program.subject == "torch.compile" and "can require gradients" in str(mine):
         return "Inductor, where it looks for products to pad, trains bool operands"
+    if program.subject == "torch.compile" and "on a bool tensor" in str(mine):
+        return "Inductor, where it scales a softmax, negates bool, on the CPU as well"
     refusals = ("with two bool tensors", "to type int64_t without overflow")
     if program.subject == "torch.compile" and any(r in str(mine) for r in refusals):
         return "AOTAutograd's softmax refuses bool and integers, the CPU's not without rows"
