@@ -222,22 +222,21 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last EPILOGUE_PA
 // is all.
 #define BLOCK 5
 #define FOR_BLOCK(body) body(0) body(1) body(2) body(3) body(4)
-#define LOAD_ELEMENT(e)                                                             \
-  const int i_##e = first + (e) * TILE_GROUP + item;                                \
-  bool is_inside_##e = false;                                                       \
-  storage_t loaded_##e = 0;                                                         \
-  if (first + (e) * TILE_GROUP < ELEMENTS) {                                        \
-    const int ih = begin_h + ROW_OF(i_##e);                                         \
-    const int iw = begin_w + COLUMN_OF(i_##e);                                      \
-    is_inside_##e = i_##e < ELEMENTS && (uint)ih < (uint)source_size.s0 &&          \
-                    (uint)iw < (uint)source_size.s1;                                \
-    const size_t at = plane_from[is_inside_##e ? PLANE_OF(i_##e) : 0] +             \
-                      m * source_stride.s1;                                         \
-    loaded_##e = POINTER(source)[at + (is_inside_##e ? ih * source_stride.s2 +      \
-                                                       iw * source_stride.s3 : 0)]; \
+#define LOAD_ELEMENT(e)                                                           \
+  const int i_##e = first + (e) * TILE_GROUP + item;                              \
+  storage_t loaded_##e = 0;                                                       \
+  {                                                                               \
+    const int ih = begin_h + ROW_OF(i_##e);                                       \
+    const int iw = begin_w + COLUMN_OF(i_##e);                                    \
+    if (i_##e < ELEMENTS && (uint)ih < (uint)source_size.s0 &&                    \
+        (uint)iw < (uint)source_size.s1) {                                        \
+      loaded_##e = POINTER(source)[plane_from[PLANE_OF(i_##e)] +                  \
+                                   m * source_stride.s1 + ih * source_stride.s2 + \
+                                   iw * source_stride.s3];                        \
+    }                                                                             \
   }
-#define PUT_ELEMENT(e)                                                              \
-  if (i_##e < ELEMENTS) tile[i_##e] = is_inside_##e ? STORED_VALUE(loaded_##e) : 0;
+#define PUT_ELEMENT(e) \
+  if (i_##e < ELEMENTS) tile[i_##e] = STORED_VALUE(loaded_##e);
 #define FLOOR_DIVIDE(a, b) ((a) >= 0 ? (a) / (b) : -((-(a) + (b) - 1) / (b)))
 // Output j of the item; of a spread source, only where a filter element meets one of it.
 #define ADD_ELEMENT(j)                                                 \
