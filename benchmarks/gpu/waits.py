@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _LOAD = re.compile(r"(?:global|flat|buffer)_load")
@@ -48,12 +48,12 @@ class _Code:
         return max(blocks.values(), key=len, default=[])
 
 
-def _functions(assembly: str) -> Iterator[tuple[str, _Code]]:
+def _functions(assembly: str) -> dict[str, _Code]:
+    result: dict[str, _Code] = {}
     code: _Code | None = None
     for line in assembly.splitlines():
         if match := re.match(r"([A-Za-z_][\w.$]*):\s+; @", line):
-            code = _Code()
-            yield match[1], code
+            code = result[match[1]] = _Code()
         elif line.startswith(".Lfunc_end"):
             code = None
         elif code is None:
@@ -62,6 +62,7 @@ def _functions(assembly: str) -> Iterator[tuple[str, _Code]]:
             code.labels[match[1]] = len(code.lines)
         elif match := re.match(r"\t([a-z]\w*.*?)\s*(?:;.*)?$", line):
             code.lines.append(match[1])
+    return result
 
 
 def _reached(
@@ -88,7 +89,7 @@ def amd_waits(assembly: str, kernel: str) -> int | None:
     Returns:
         None where the kernel loads nothing ahead of a multiplication.
     """
-    code = next((c for name, c in list(_functions(assembly)) if name == kernel), None)
+    code = _functions(assembly).get(kernel)
     if code is None:
         return None
     following = code.following()
