@@ -1,0 +1,23 @@
+"""Which cases run in the simulator: one of each op of the op tables."""
+
+from __future__ import annotations
+
+from oclgrinding import cases
+
+_FILE = "validate/ops/test_op_table.py::test_forward"
+
+
+def test_ops_of_the_op_tables_are_groups():
+    names = {
+        "add-float32-opencl0-Oclgrind": "add",
+        "add-int64-opencl0-Oclgrind": "add",
+        "div-floor_rounding-int16-opencl0-Oclgrind": "div-floor_rounding",
+        "div-trunc_rounding-int16-opencl0-Oclgrind": "div-trunc_rounding",
+    }
+    for parameters, op in names.items():
+        assert cases._group(f"{_FILE}[{parameters}]") == f"{_FILE}[{op}"
+
+
+def test_cases_of_a_test_are_a_group():
+    test = "validate/ops/test_scan.py::test_sums"
+    assert cases._group(f"{test}[3-opencl0-Oclgrind]") == test
