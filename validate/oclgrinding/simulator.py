@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 
 _DONE = re.compile(r"^(validate/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)", re.MULTILINE)
-_LAUNCH = re.compile(r"torch_opencl: launch (\S+)")
+# Texts that are made at run time have no file's suffix.
+_LAUNCH = re.compile(r"torch_opencl: launch (\S+?)(?:\.cl)?:(\w+)")
 _SUMMARY = re.compile(r"^(?:FAILED|ERROR) (validate/\S+::.+?) - (.*)$", re.MULTILINE)
 
 
@@ -103,7 +104,7 @@ class Run:
             output = process.stdout
             if log.exists():
                 self.add_reports(log.read_text(errors="replace"))
-        self.kernels.update(_LAUNCH.findall(output))
+        self.kernels.update(launched(output))
         return outcomes(output, ids, process.returncode, time_limit)
 
     def add_reports(self, text: str) -> None:
@@ -118,6 +119,11 @@ def _mistake(report: str) -> str:
     """Without addresses, work-items and values, which differ from one to the next."""
     lines = re.sub(r"0x[0-9a-f]+|\([\d,]+\)", "", report.strip()).splitlines()
     return "\n".join(line for line in lines if not line.startswith("\t  "))
+
+
+def launched(output: str) -> set[str]:
+    """file:kernel of the launches, as cases.kernels() names them."""
+    return {f"{text}:{name}" for text, name in _LAUNCH.findall(output)}
 
 
 def outcomes(

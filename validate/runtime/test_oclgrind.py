@@ -48,8 +48,19 @@ def test_the_test_that_ended_the_process_is_named():
 
 def test_kernels_are_found_in_the_sources():
     found = cases.kernels()
-    assert {"softmax.cl:softmax_contiguous", "scan.cl:cumulative_sum"} <= found
+    assert {"softmax:softmax_contiguous", "scan:cumulative_sum"} <= found
+    assert not any(name.rpartition(":")[2].isupper() for name in found)
     assert len(found) > 150
+
+
+def test_launches_are_named_as_in_the_sources():
+    output = """
+torch_opencl: launch softmax.cl:softmax_contiguous (1, 1, 1)
+torch_opencl: launch shuffle_pixels:shuffle_pixels (64, 1, 1)
+"""
+    found = simulator.launched(output)
+    assert found == {"softmax:softmax_contiguous", "shuffle_pixels:shuffle_pixels"}
+    assert found <= cases.kernels()
 
 
 def test_a_stray_write_is_a_report(tmp_path):
