@@ -21,3 +21,9 @@ def test_ops_of_the_op_tables_are_groups():
 def test_cases_of_a_test_are_a_group():
     test = "validate/ops/test_scan.py::test_sums"
     assert cases._group(f"{test}[3-opencl0-Oclgrind]") == test
+
+
+def test_kernels_that_are_seldom_chosen_are_groups():
+    test = "validate/ops/test_seldom_chosen.py::test_kernel"
+    names = [f"{test}[opencl0-Oclgrind-{kernel}]" for kernel in ("a_b", "c")]
+    assert len({cases._group(name) for name in names}) == 2

@@ -74,12 +74,14 @@ def kernels() -> set[str]:
 
 
 def _group(test: str) -> str:
-    """Cases of one group are alike: those of a test, and of an op in the op tables."""
+    """Cases of one group are alike: those of a test, of an op in the op tables, and of
+    a kernel in test_seldom_chosen.py."""
     name, _, parameters = test.partition("[")
-    if "test_op_table" not in name:
-        return name
-    op = parameters.rsplit("-", 3)[0]  # without dtype, device and driver
-    return f"{name}[{op}"
+    if "test_op_table" in name:
+        return f"{name}[{parameters.rsplit('-', 3)[0]}"  # without dtype, device, driver
+    if "test_seldom_chosen" in name:
+        return test
+    return name
 
 
 def choose(
