@@ -97,7 +97,7 @@ def main() -> int:
                 for report in run.new_reports():
                     console.print(escape(f"{device_class} {stem}: {report}"))
     launched = set().union(*(run.kernels for run in runs))
-    idle = sorted(cases.kernels() - launched)
+    idle = sorted(cases.kernels() - launched - set(cases.LEFT_OUT_KERNELS))
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         content = {"runs": [asdict_of(run) for run in runs], "not_launched": idle}
@@ -120,6 +120,8 @@ def main() -> int:
         for stem in options.tests:
             for test, reason in cases.LEFT_OUT.get(stem, {}).items():
                 console.print(f"left out: test_{stem}.py::{test}: {reason}")
+        for kernel, reason in cases.LEFT_OUT_KERNELS.items():
+            console.print(f"left out: {kernel}: {reason}")
     failed = [o for run in runs for o in run.outcomes if o.status == "failed"]
     console.print(f"{reports} reports, {len(failed)} tests failed")
     return 1 if reports or failed else 0
