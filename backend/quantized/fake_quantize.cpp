@@ -1,20 +1,28 @@
 // Fake quantisation: the arithmetic of ATen's functions, which CPU and CUDA
 // share.
+#include "../../cpp/aten/fallback.h"
 #include "../pointwise/pointwise.h"
 
 #include <ATen/TensorIterator.h>
 #include <ATen/native/quantized/FakeQuantAffine.h>
 #include <ATen/ops/_fake_quantize_learnable_per_channel_affine_backward_native.h>
+#include <ATen/ops/_fake_quantize_learnable_per_channel_affine_backward_ops.h>
 #include <ATen/ops/_fake_quantize_learnable_per_channel_affine_native.h>
+#include <ATen/ops/_fake_quantize_learnable_per_channel_affine_ops.h>
 #include <ATen/ops/_fake_quantize_learnable_per_tensor_affine_backward_native.h>
+#include <ATen/ops/_fake_quantize_learnable_per_tensor_affine_backward_ops.h>
 #include <ATen/ops/_fake_quantize_learnable_per_tensor_affine_native.h>
+#include <ATen/ops/_fake_quantize_learnable_per_tensor_affine_ops.h>
 #include <ATen/ops/_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.h>
 #include <ATen/ops/_fake_quantize_per_tensor_affine_cachemask_tensor_qparams_native.h>
+#include <ATen/ops/_fake_quantize_per_tensor_affine_cachemask_tensor_qparams_ops.h>
 #include <ATen/ops/_fused_moving_avg_obs_fq_helper_native.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/fake_quantize_per_channel_affine_cachemask.h>
 #include <ATen/ops/fake_quantize_per_channel_affine_cachemask_native.h>
+#include <ATen/ops/fake_quantize_per_channel_affine_cachemask_ops.h>
 #include <ATen/ops/fake_quantize_per_tensor_affine_cachemask_native.h>
+#include <ATen/ops/fake_quantize_per_tensor_affine_cachemask_ops.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
@@ -27,6 +35,7 @@ namespace torch_opencl::ops {
 namespace {
 
 using at::Tensor;
+using aten::native;
 
 // The quantised number before it is clamped; a NaN is below all. Gradients, and
 // zero points that are not whole, are rounded after the sum, as on the CPU.
@@ -260,16 +269,23 @@ std::tuple<Tensor, Tensor> _fused_moving_avg_obs_fq_helper(
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-#define TORCH_OPENCL_NATIVE(op) m.impl(#op, TORCH_FN(at::native::op))
-  TORCH_OPENCL_NATIVE(fake_quantize_per_tensor_affine_cachemask);
-  TORCH_OPENCL_NATIVE(fake_quantize_per_channel_affine_cachemask);
-  TORCH_OPENCL_NATIVE(
-      _fake_quantize_per_tensor_affine_cachemask_tensor_qparams);
-  TORCH_OPENCL_NATIVE(_fake_quantize_learnable_per_tensor_affine);
-  TORCH_OPENCL_NATIVE(_fake_quantize_learnable_per_tensor_affine_backward);
-  TORCH_OPENCL_NATIVE(_fake_quantize_learnable_per_channel_affine);
-  TORCH_OPENCL_NATIVE(_fake_quantize_learnable_per_channel_affine_backward);
-#undef TORCH_OPENCL_NATIVE
+  namespace op = at::_ops;
+  native<op::fake_quantize_per_tensor_affine_cachemask,
+         &at::native::fake_quantize_per_tensor_affine_cachemask>(m);
+  native<op::fake_quantize_per_channel_affine_cachemask,
+         &at::native::fake_quantize_per_channel_affine_cachemask>(m);
+  native<
+      op::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams,
+      &at::native::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams>(
+      m);
+  native<op::_fake_quantize_learnable_per_tensor_affine,
+         &at::native::_fake_quantize_learnable_per_tensor_affine>(m);
+  native<op::_fake_quantize_learnable_per_tensor_affine_backward,
+         &at::native::_fake_quantize_learnable_per_tensor_affine_backward>(m);
+  native<op::_fake_quantize_learnable_per_channel_affine,
+         &at::native::_fake_quantize_learnable_per_channel_affine>(m);
+  native<op::_fake_quantize_learnable_per_channel_affine_backward,
+         &at::native::_fake_quantize_learnable_per_channel_affine_backward>(m);
   m.impl("_fused_moving_avg_obs_fq_helper",
          TORCH_FN(_fused_moving_avg_obs_fq_helper));
 }
