@@ -1,8 +1,33 @@
 #include "cpu_on_purpose.h"
 
+#include "same_device.h"
+
+#include <ATen/ops/linalg_solve_triangular.h>
+#include <torch/library.h>
+
 #include <algorithm>
 
 namespace torch_opencl::aten {
+namespace {
+
+// The order of the result goes by whether the matrix is to be conjugated, which
+// the fallback's copy of it no longer says.
+at::Tensor linalg_solve_triangular(const at::Tensor& self,
+                                   const at::Tensor& B,
+                                   bool upper,
+                                   bool left,
+                                   bool unitriangular) {
+  check_is_opencl(self.device());
+  check_is_opencl(B.device());
+  const auto to_cpu = [](const at::Tensor& tensor) {
+    return tensor.is_conj() ? tensor.conj().cpu().conj() : tensor.cpu();
+  };
+  return at::linalg_solve_triangular(
+             to_cpu(self), to_cpu(B), upper, left, unitriangular)
+      .to(B.device());
+}
+
+}  // namespace
 
 const std::vector<std::string>& cpu_on_purpose() {
   // Sorted.
@@ -62,6 +87,10 @@ void keep_order_of_matrix(const c10::FunctionSchema& op,
       !matrix.is_contiguous()) {
     first = matrix.mT().contiguous().mT();  // copy: without gaps
   }
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("linalg_solve_triangular", TORCH_FN(linalg_solve_triangular));
 }
 
 }  // namespace torch_opencl::aten

@@ -129,6 +129,7 @@ class ContiguousOuts {
     for (const auto& [out, contiguous] : outs_) {
       if (out.sizes() != contiguous.sizes()) {
         out.resize_(contiguous.sizes());
+        out.as_strided_(contiguous.sizes(), contiguous.strides());
       }
       out.copy_(contiguous);
       for (size_t i = 0; i < results; ++i) {

@@ -340,8 +340,11 @@ def error(program: Program, mine: Exception | None, cpu: Exception | None) -> st
     is_check = "to be true, but got false" in str(cpu) or "INTERNAL ASSERT" in str(cpu)
     if is_check and type(mine) is type(cpu):
         return "the CPU shows the text of its check"
-    if '"mean" not implemented' in str(mine) and "can't be cast" in str(cpu):
-        return "a mean into integers is refused before it is made"
+    is_mean = '"mean" not implemented' in str(mine) or (
+        program.subject == "mean" and "value cannot be converted" in str(mine)
+    )
+    if is_mean and "can't be cast" in str(cpu):
+        return "as on CUDA, a mean into integers is refused in other words"
     if "shift_cpu" in str(cpu) and isinstance(mine, NotImplementedError):
         return "the CPU names its kernel, not the op"
     if "params, grads and states must have same" in str(mine) and cpu is None:

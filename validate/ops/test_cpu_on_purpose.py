@@ -49,6 +49,46 @@ def test_lstsq_has_the_cpus_strides(device):
             torch.testing.assert_close(value.cpu(), reference)
 
 
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("of", ["given", "mT", "mH", "conj"])
+def test_triangular_solves_have_the_cpus_strides(device, of, left):
+    a = torch.randn(2, 3, 3, dtype=torch.complex64) + 4 * torch.eye(3)
+    b = torch.randn(2, 3, 5) if left else torch.randn(2, 5, 3)
+    given = [a.triu(), b.to(a.dtype)]
+
+    def solve(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        matrix, right = (x.requires_grad_() for x in tensors)
+        seen = {"mT": matrix.mT, "mH": matrix.mH, "conj": matrix.conj()}
+        upper = of in ("given", "conj")
+        x = torch.linalg.solve_triangular(
+            seen.get(of, matrix), right, upper=upper, left=left
+        )
+        x.backward(torch.ones_like(x))
+        return [x.detach(), matrix.grad, right.grad]
+
+    expected = solve(*(x.clone() for x in given))
+    results = solve(*(x.to(device) for x in given))
+    for value, reference in zip(results, expected, strict=True):
+        assert value.stride() == reference.stride()
+        torch.testing.assert_close(value.cpu(), reference)
+
+
+def test_a_resized_out_with_gaps_has_the_cpus_strides(device):
+    a, b = torch.randn(2, 3, 3) + 4 * torch.eye(3), torch.randn(2, 3, 2)
+
+    def solve(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        outs = a.new_ones(2), a.new_ones(4)[::2]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that they are resized; deprecation
+            torch.triangular_solve(b, a, out=outs)
+        return outs
+
+    results = solve(a.to(device), b.to(device))
+    for value, reference in zip(results, solve(a, b), strict=True):
+        assert value.stride() == reference.stride()
+        torch.testing.assert_close(value.cpu(), reference)
+
+
 def _laid_out(x: torch.Tensor) -> dict[str, torch.Tensor]:
     rows = torch.zeros(2, 7, 4, device=x.device, dtype=x.dtype)[:, :3, :3]
     matrices = torch.zeros(2, 28, device=x.device, dtype=x.dtype)[:, :9]
