@@ -25,6 +25,7 @@ _AS_ON_CPU = {
     "_batch_norm_with_update": _DENSE,
     "_native_batch_norm_legit": _DENSE,
     "linalg.householder_product": _LAPACK,
+    "masked.prod": _GRADIENT,
     "max:reduction_no_dim": _GRADIENT,
     "median": _GRADIENT,
     "min:reduction_no_dim": _GRADIENT,
