@@ -45,6 +45,7 @@ _DIVIDES_OUTSIDE = "Mesa 22.3 divides for work-items that are out"
 _NOT_ON_RUSTICL = {
     "test_integer_edges": _DIVIDES_OUTSIDE,
     "test_integers_divided_by_zero": _DIVIDES_OUTSIDE,
+    "test_lcm_of_narrow_integers": _DIVIDES_OUTSIDE,
     "test_layer_norm_gradient_of_long_rows": _NO_LONG_LOOPS,
     "test_millions_a_statistic": _NO_LONG_LOOPS,
     "test_products_of_parts_out_of_range": "llvmpipe has no subnormal numbers",
