@@ -9,23 +9,19 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from against_cpu import check
+from against_cpu import channels_last, check
 
 pytestmark = pytest.mark.sampled(1)
 
-_LAST = torch.channels_last
+# A function and its inputs.
+_Call = tuple[Callable, list[torch.Tensor]]
 
 
-def _depthwise(
-    kernel: tuple[int, int], **arguments
-) -> tuple[Callable, Callable[[tuple[int, ...]], list[torch.Tensor]]]:
-    def inputs(*sizes: int) -> list[torch.Tensor]:
-        return [torch.randn(sizes), torch.randn(sizes[1], 1, *kernel)]
-
+def _depthwise(x: torch.Tensor, kernel: tuple[int, int], **arguments) -> _Call:
     def convolve(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.conv2d(x, weight, groups=x.size(1), **arguments)
 
-    return convolve, inputs
+    return convolve, [x, torch.randn(x.size(1), 1, *kernel)]
 
 
 def _by_channels(y: torch.Tensor) -> torch.Tensor:
@@ -33,48 +29,43 @@ def _by_channels(y: torch.Tensor) -> torch.Tensor:
     return y.permute(0, 2, 3, 1)
 
 
-def _far_filter() -> tuple[Callable, list[torch.Tensor]]:
+def _far_filter() -> _Call:
     """A tile's share of the image would not fit into local memory."""
-    convolve, inputs = _depthwise((3, 1), dilation=(4111, 1))
-    return convolve, inputs(1, 2, 8229, 2)
+    return _depthwise(torch.randn(1, 2, 8229, 2), (3, 1), dilation=(4111, 1))
 
 
-def _spread() -> tuple[Callable, list[torch.Tensor]]:
-    convolve, inputs = _depthwise((3, 3), stride=2, padding=1)
-    return convolve, inputs(1, 3, 6, 38)
+def _spread() -> _Call:
+    return _depthwise(torch.randn(1, 3, 6, 38), (3, 3), stride=2, padding=1)
 
 
-def _few_channels() -> tuple[Callable, list[torch.Tensor]]:
-    convolve, inputs = _depthwise((3, 3), padding=1)
-    x, weight = inputs(2, 5, 7, 9)
-    return lambda *args: _by_channels(convolve(*args)), [
-        x.contiguous(memory_format=_LAST),
-        weight,
-    ]
+def _few_channels() -> _Call:
+    x = channels_last(torch.randn(2, 5, 7, 9))
+    convolve, inputs = _depthwise(x, (3, 3), padding=1)
+    return lambda *operands: _by_channels(convolve(*operands)), inputs
 
 
-def _winograd() -> tuple[Callable, list[torch.Tensor]]:
+def _winograd() -> _Call:
     """Of as many channels as make up for its traffic on a GPU."""
     inputs = [torch.randn(1, 73, 18, 18), torch.randn(74, 73, 3, 3)]
     return lambda x, weight: F.conv2d(x, weight, padding=1), inputs
 
 
-def _pooled_channels() -> tuple[Callable, list[torch.Tensor]]:
-    x = torch.randn(2, 17, 6, 8).contiguous(memory_format=_LAST)
+def _pooled_channels() -> _Call:
+    x = channels_last(torch.randn(2, 17, 6, 8))
     return lambda x: _by_channels(F.avg_pool2d(x, 2)), [x]
 
 
-def _enlarged_channels() -> tuple[Callable, list[torch.Tensor]]:
-    x = torch.randn(2, 5, 4, 3).contiguous(memory_format=_LAST)
+def _enlarged_channels() -> _Call:
+    x = channels_last(torch.randn(2, 5, 4, 3))
     return lambda x: _by_channels(F.interpolate(x, (7, 6), mode="bilinear")), [x]
 
 
-def _repeats() -> tuple[Callable, list[torch.Tensor]]:
+def _repeats() -> _Call:
     inputs = [torch.randn(5, 3), torch.tensor([2, 0, 3, 1, 1])]
     return lambda x, r: x.repeat_interleave(r, 0, output_size=7), inputs
 
 
-def _long_row() -> tuple[Callable, list[torch.Tensor]]:
+def _long_row() -> _Call:
     x = torch.randperm(24_593).float().reshape(1, -1)
     return lambda x: torch.kthvalue(x, 12_345), [x]
 
@@ -95,14 +86,11 @@ _CASES = {
 @pytest.mark.parametrize("kernel", _CASES)
 def test_kernel(device, kernel):
     device_class, case = _CASES[kernel]
-    if device_class not in (None, _class_of(device)):
+    own = torch.opencl.get_device_properties(device).device_class
+    if device_class not in (None, own):
         pytest.skip(f"a kernel of the class {device_class}")
     function, inputs = case()
     with torch.opencl.profile() as profile:
         check(function, inputs, device)
     names = {entry.name.rpartition(":")[2] for entry in profile.kernels}
     assert kernel in names, names
-
-
-def _class_of(device: torch.device) -> str:
-    return torch.opencl.get_device_properties(device).device_class
