@@ -53,6 +53,11 @@ _NOT_ON_RUSTICL = {
     "test_products_of_parts_out_of_range": _NO_SUBNORMALS,
     "test_random_problems": "Mesa 22.3 compiles it for minutes",
 }
+# Of these, only cases with one of the parameters.
+_PARAMETERS_NOT_ON_RUSTICL = {
+    "test_integer_edges": {"torch.int8", "torch.uint8"},
+    "test_parts_below_an_overflow": {"exp"},
+}
 _SHARE_IN_GUARD_MODE = 60
 _LEAST_CASES = 1
 _TIMEOUT_SECONDS = 180
@@ -157,6 +162,14 @@ def _test_of(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
+def _reason_not_on_rusticl(item: pytest.Item) -> str | None:
+    test = _test_of(item).split("::")[-1]
+    only_of = _PARAMETERS_NOT_ON_RUSTICL.get(test)
+    if only_of and only_of.isdisjoint(map(str, item.callspec.params.values())):
+        return None
+    return _NOT_ON_RUSTICL.get(test)
+
+
 def _has_barriers_on_pocl(item: pytest.Item) -> bool:
     return item.config.getoption("gpu_class") and "-Portable" in item.nodeid
 
@@ -232,8 +245,7 @@ def pytest_collection_modifyitems(
             item.add_marker(pytest.mark.timeout(_TIMEOUT_WITH_BARRIERS_ON_POCL))
         if item.get_closest_marker("slow") and not config.getoption("full"):
             item.add_marker(pytest.mark.skip(reason="slow: runs with --full"))
-        reason = _NOT_ON_RUSTICL.get(_test_of(item).split("::")[-1])
-        if reason and "-rusticl" in item.nodeid:
+        if "-rusticl" in item.nodeid and (reason := _reason_not_on_rusticl(item)):
             item.add_marker(pytest.mark.skip(reason=reason))
         is_wanted = item.get_closest_marker("gpu_class") or not (
             config.getoption("gpu_class") or config.getoption("guard")
