@@ -161,6 +161,8 @@ def _two_operands(b: Builder, op, dtype, shape, special, grad) -> tuple:
     if b.chance(0.15) and op.supports_rhs_python_scalar:
         right = b.rng.choice((2, 3, 0.5, -1.25, True, 7))
         return left, right
+    if "_polynomial_" in op.name and not second.is_floating_point:
+        number = 0.0  # torch's CPU counts to its degree
     values = draw_values(b.rng, other, second, number)
     if without_zero and not values.is_floating_point():
         values[values == 0] = 1

@@ -299,6 +299,38 @@ def test_chebyshev_of_low_degree_is_exact(device, kind):
         assert torch.equal(result, function(points, degree))
 
 
+_CHEBYSHEV = [
+    f"{shifted}chebyshev_polynomial_{kind}"
+    for shifted in ("", "shifted_")
+    for kind in "tuvw"
+]
+_HERMITE = ["hermite_polynomial_h", "hermite_polynomial_he"]
+
+
+@pytest.mark.parametrize("name", [*_CHEBYSHEV, *_HERMITE, "legendre_polynomial_p"])
+def test_polynomials_of_degrees_beyond_int32(device, name):
+    """At the ends, where they overflow, and of degrees that no int64 holds."""
+    function = getattr(torch.special, name)
+    points = [0.0, 1.0, -1.0, 2.5, -3.0]
+    if "shifted" not in name and name not in _HERMITE:
+        points = points[1:]  # of 0 the phase has no digit, and Legendre's counts
+    x = torch.tensor(points)[:, None]
+    n = torch.tensor([2.0**31, 2.0**40, 2.0**61, _inf, -_inf, 1e30, -1e30, _nan])
+    torch.testing.assert_close(
+        function(x.to(device), n.to(device)).cpu(), function(x, n), equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("name", _CHEBYSHEV)
+def test_chebyshev_of_large_degree(device, name):
+    """float64 leaves eight digits to the phase of the closed form."""
+    function = getattr(torch.special, name)
+    x = torch.tensor([0.25, 0.3, 0.849], dtype=torch.float64)
+    n = torch.tensor([2.0**30, 2.0**31, 2.0**32 + 1], dtype=torch.float64)[:, None]
+    result = function(x.to(device), n.to(device)).cpu()
+    torch.testing.assert_close(result, function(x, n), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.uint8])
 def test_lcm_of_narrow_integers(device, dtype):
     """Beyond the dtype: the magnitude is that of an int, which is then cut."""
