@@ -43,6 +43,8 @@ _AS_ON_CPU = {
     "nn.functional.mse_loss": _ZEROS,
     "nn.functional.nll_loss": "the CPU refuses its gradient in channels_last",
     "nn.functional.one_hot": _COMPOSITION,
+    "nn.functional.pad:reflect": _FORMAT,
+    "nn.functional.pad:replicate": _FORMAT,
     "nn.functional.smooth_l1_loss": _ZEROS,
     "normal": _ZEROS,
     "ormqr": _LAPACK,
