@@ -36,15 +36,20 @@ Tensor value_or_undefined(const OptionalTensor& tensor) {
 }
 
 // As on the CPU: contiguous or channels_last, whatever else the input is. Its
-// strides of dimensions of one element do not count.
-at::MemoryFormat format_of(const Tensor& input) {
+// strides of dimensions of one element count where a parameter is strided.
+at::MemoryFormat format_of(const Tensor& input,
+                           std::initializer_list<OptionalTensor> params) {
   using at::MemoryFormat;
-  if (!input.is_contiguous()) {
-    for (const auto format :
-         {MemoryFormat::ChannelsLast, MemoryFormat::ChannelsLast3d}) {
-      if (input.is_contiguous(format)) {
-        return format;
-      }
+  for (const OptionalTensor& param : params) {
+    if (param.has_value() && param->defined() && !param->is_contiguous()) {
+      return input.suggest_memory_format();
+    }
+  }
+  for (const auto format : {MemoryFormat::Contiguous,
+                            MemoryFormat::ChannelsLast,
+                            MemoryFormat::ChannelsLast3d}) {
+    if (input.is_contiguous(format)) {
+      return format;
     }
   }
   return input.suggest_memory_format();
@@ -116,8 +121,10 @@ Outputs native_batch_norm(const Tensor& input,
                           bool training,
                           double momentum,
                           double epsilon) {
-  Tensor out = empty_like_meta(
-      input.sizes(), {}, input.options().memory_format(format_of(input)));
+  const at::MemoryFormat format =
+      format_of(input, {weight, bias, running_mean, running_var});
+  Tensor out =
+      empty_like_meta(input.sizes(), {}, input.options().memory_format(format));
   Statistics saved = batch_norm_into(input,
                                      weight,
                                      bias,
@@ -319,7 +326,11 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
   Tensor grad_bias = new_param(output_mask[2]);
   Tensor grad_input;
   if (output_mask[0]) {
-    grad_input = at::empty_like(input, format_of(input));
+    // As on the CPU, channels_last also where the input is contiguous as well.
+    grad_input =
+        at::empty_like(input,
+                       input.is_contiguous() ? input.suggest_memory_format()
+                                             : format_of(input, {}));
   }
   if (train) {
     batch_norm_training_gradients(grad_output,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import pytest
@@ -191,6 +192,27 @@ def test_batch_norm_format_of_single_rows(device):
     # Not its gradient, which the CPU gets wrong for these strides.
     check(lambda x: F.batch_norm(x, None, None, training=True), [x], device,
           backward=False, strides=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 1, 2), (1, 2, 1, 1), (2, 1, 2, 2)])
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("parameter", [contiguous, strided])
+def test_batch_norm_formats_of_single_elements(device, shape, train, parameter):
+    """Strides of dimensions of one element count where a parameter is strided. Not
+    of gradients, which the CPU gets wrong for such strides."""
+    weight, mean, var = (parameter(torch.rand(shape[1])) for _ in range(3))
+    if train and shape == (1, 2, 1, 1):
+        pytest.skip("one value a channel")
+    for order in itertools.permutations(range(4)):
+        x = torch.randn([shape[i] for i in order])
+        x = x.permute([order.index(i) for i in range(4)])
+        results = []
+        for where in ("cpu", device):
+            y, w, m, v = (move(t, where) for t in (x, weight, mean, var))
+            aten = torch.ops.aten
+            out = aten.native_batch_norm(y, w, None, m, v, train, 0.1, 1e-5)[0]
+            results.append(out.stride())
+        assert results[1] == results[0], (order, x.stride())
 
 
 def test_batch_norm_strided_running_statistics(device):
