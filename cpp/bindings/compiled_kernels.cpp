@@ -199,6 +199,9 @@ const char* kernel_text(const std::string& name) {
   if (name == "math") {
     return sources::math.text;
   }
+  if (name == "nan_constants") {
+    return sources::nan_constants.text;
+  }
   if (name == "compiled") {
     return sources::compiled.text;
   }

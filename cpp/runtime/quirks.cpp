@@ -79,6 +79,8 @@ std::string quirk_options(const DeviceInfo& info) {
   if (is_pocl(info)) {
     // PoCL copies all that follows a branch with barriers (group_rows.clh).
     options += " -D NO_SUBGROUPS";
+    // PoCL 3.1: exp, floor and others of a constant NaN (nan_constants.clh).
+    options += " -D UNDEFINED_OF_NAN";
   }
   if (is_rusticl(info)) {
     // Mesa 22.3: LLVM's prefetch ends the process in the translation to SPIR-V.

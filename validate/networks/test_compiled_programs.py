@@ -69,6 +69,20 @@ def test_second_process_compiles_nothing(device, tmp_path, monkeypatch):
     assert (second["sum"], second["gradient"]) == (first["sum"], first["gradient"])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_functions_of_a_known_nan(device, dtype):
+    """One element has no deviation: the kernel's text divides 0 by 0."""
+    names = "exp exp2 expm1 sinh cosh tanh sigmoid round floor ceil trunc erf lgamma"
+
+    def function(x):
+        known = x.std(0, keepdim=True)
+        return [getattr(torch, name)(known) for name in names.split()]
+
+    x = torch.ones(1, device=device, dtype=dtype)
+    for name, result in zip(names.split(), torch.compile(function)(x), strict=True):
+        assert result.isnan().all(), (name, result)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast(device, dtype):

@@ -48,7 +48,7 @@ def _library(head: str) -> str:
     """The part of the kernel library that the lines of ``head`` ask for."""
     defined = {line.split()[1] for line in head.splitlines() if "#define" in line}
     has_lanes, has_math = "LANES" in defined, "USES_MATH" in defined
-    text = head + "\n" + _C._kernel_text("types")
+    text = head + "\n" + _C._kernel_text("types") + _C._kernel_text("nan_constants")
     if has_lanes:
         text += _C._kernel_text("lanes")
     text += f"typedef {'lanes_t' if has_lanes else 'compute_t'} value_t;\n"
