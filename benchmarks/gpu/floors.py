@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,36 @@ MILLISECONDS = {
     "vgg16": 150,
     "mobilenet_v2": 45,
 }
-SECTORS = 0.8
+# Useful sectors, of kernels that move more than a share of a step's bytes.
+SECTORS, MOVES = 0.8, 0.01
+CARDS = ("RX 6600 XT", "RTX 3060")
+# Predicted shares of the card's peak or bandwidth: a step, and its kernels (all of
+# them where none is named).
+REACHED = (
+    ("product of 2048", "peak", 0.85, "sgemm_2048", "infer", ""),
+    ("resnet50's forward", "peak", 0.75, "resnet50", "infer", ""),
+    (
+        "resnet50's weight gradients",
+        "peak",
+        0.65,
+        "resnet50",
+        "train",
+        r"product_gpu of weight gradients",
+    ),
+    (
+        "mobilenet_v2's depthwise layers",
+        "bandwidth",
+        0.85,
+        "mobilenet_v2",
+        "infer",
+        r"depthwise_\w+",
+    ),
+    ("batch norm", "bandwidth", 0.85, "resnet50", "train", r"batch_norm_\w+"),
+    ("Adam", "bandwidth", 0.85, "gpt", "train", r"multi_tensor"),
+    ("softmax", "bandwidth", 0.85, "gpt", "train", r"softmax_\w+"),
+    ("layer norm", "bandwidth", 0.85, "gpt", "train", r"layer_norm_\w+"),
+    ("weights for one token", "bandwidth", 0.8, "gpt_token", "infer", ""),
+)
 
 
 @dataclass
@@ -88,26 +118,43 @@ def _steps(record: dict[str, Any]) -> Iterator[Floor]:
         time = None if found is None else found["milliseconds"]["RX 6600 XT"]
         what = f"predicted training step, RX 6600 XT, ms, {network}"
         yield _at_most(what, limit, time, ".0f")
-    forward = next(
-        (
-            step
-            for step in record.get("steps", [])
-            if (step["network"], step["mode"]) == ("resnet50", "infer")
-        ),
-        None,
-    )
-    for card in ("RX 6600 XT", "RTX 3060"):
-        share = None if forward is None else forward["share of peak"][card]
-        shown = "" if share is None else f"{share:.0%}"
-        what = f"resnet50's forward, predicted share of peak, {card}"
-        yield Floor(what, ">= 75%", shown, share is not None and share >= 0.75)
+
+
+def _reached(record: dict[str, Any]) -> Iterator[Floor]:
+    steps = {(s["network"], s["mode"]): s for s in record.get("steps", [])}
+    for title, of, floor, network, mode, kernels in REACHED:
+        step = steps.get((network, mode))
+        for card in CARDS:
+            share = None if step is None else _share(step, of, card, kernels)
+            shown = "" if share is None else f"{share:.0%}"
+            what = f"{title}, predicted share of {of}, {card}"
+            holds = share is not None and share >= floor
+            yield Floor(what, f">= {floor:.0%}", shown, holds)
+
+
+def _share(step: dict[str, Any], of: str, card: str, kernels: str) -> float | None:
+    """Of the kernels together, or of the whole step, whose operations are those of
+    the ops' definitions; None where the step has none of the kernels."""
+    if not kernels and of == "peak":
+        return step["share of peak"][card]
+    seconds = done = 0.0
+    for name, row in step["reached"][card].items():
+        if not kernels or re.fullmatch(kernels, name):
+            seconds += row["seconds"]
+            done += row[of] * row["seconds"]
+    return done / seconds if seconds else None
 
 
 def _sectors(record: dict[str, Any]) -> Iterator[Floor]:
+    moved: dict[str, float] = defaultdict(float)
+    for step in record.get("steps", []):
+        for name, share in step["share of bytes"].items():
+            moved[name] = max(moved[name], share)
     lowest: dict[str, float] = defaultdict(lambda: 1.0)
     for use in record.get("sectors", []):
-        if use["global_share"] is not None:
-            name = use["kernel"]
+        name = use["kernel"]
+        is_small = bool(moved) and moved.get(name, 0.0) <= MOVES
+        if use["global_share"] is not None and not is_small:
             lowest[name] = min(lowest[name], use["global_share"])
     for name, share in sorted(lowest.items()):
         floor = f">= {SECTORS:.0%}"
@@ -119,5 +166,6 @@ def floors(record: dict[str, Any]) -> list[Floor]:
         *_products(record),
         *_memory(record),
         *_steps(record),
+        *_reached(record),
         *_sectors(record),
     ]

@@ -54,7 +54,7 @@ def traces_of(
     networks: list[str], again: bool, modes: Sequence[str] = ("infer", "train")
 ) -> list[dict[str, Any]]:
     """A trace a network and mode, kept under build/gpu/traces."""
-    from . import trace
+    from . import trace, zoo
 
     recorder = tools.build_recorder()
     folder = tools.BUILD / "traces"
@@ -62,6 +62,8 @@ def traces_of(
     result = []
     for network in networks:
         for mode in modes:
+            if not zoo.batch_of(network, mode):
+                continue
             file = folder / f"{network}_{mode}.json"
             if again or not file.exists():
                 say(f"tracing {network} {mode}")
@@ -95,11 +97,11 @@ def main() -> int:
     from . import measured, report
     from .compile import Compilers
     from .targets import TARGETS
-    from .zoo import NETWORKS, PUBLISHED
+    from .zoo import ALL
 
     if options.measure or options.card:
         return measured.main(options)
-    networks = options.networks or [*NETWORKS, *PUBLISHED]
+    networks = options.networks or list(ALL)
     traces = traces_of(networks, options.again)
     if options.steps == ["trace"]:
         return 0

@@ -34,7 +34,7 @@ def measure(device: str, network: str, mode: str, quick: bool) -> dict[str, Any]
 
     from . import zoo
 
-    wanted = {**zoo.NETWORKS, **zoo.PUBLISHED}[network]
+    wanted = zoo.ALL[network]
     batch = 1 if quick else wanted.infer if mode == "infer" else wanted.train
     with torch.opencl.device(device), torch.device(zoo.DEVICE):
         model = wanted.build()

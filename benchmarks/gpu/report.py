@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import peer, published, render, sectors, tools
-from .cards import CARDS
+from .cards import CARDS, Card
 from .compile import Compiled, Compilers, Program
 from .model import Constants, Prediction, Shape, predict, shape_of, total
 from .targets import TARGETS, Kernel
@@ -133,6 +133,8 @@ def step_of(
         "milliseconds": {},
         "share of peak": {},
         "slowest": {},
+        "reached": {},
+        "share of bytes": _shares_of_bytes(works),
     }
     for card in CARDS.values():
         predictions = predict_step(works, programs, kernels, useful, card, constants)
@@ -140,6 +142,7 @@ def step_of(
         row["milliseconds"][card.name] = seconds * 1e3
         row["share of peak"][card.name] = flops / seconds / card.tera / 1e12
         row["slowest"][card.name] = _slowest(works, predictions)
+        row["reached"][card.name] = _reached(works, programs, predictions, card)
     return row
 
 
@@ -166,6 +169,36 @@ def _products(works: list[Work]) -> dict[str, int]:
     products = [w for w in works if w.flops > LARGE_PRODUCT]
     few = sum(w.groups < FEW_GROUPS for w in products)
     return {"large": len(products), "few groups": few}
+
+
+def _shares_of_bytes(works: list[Work]) -> dict[str, float]:
+    """Of what the step moves, by kernel."""
+    moved: dict[str, float] = defaultdict(float)
+    for work in works:
+        moved[work.kernel.rpartition(":")[2]] += work.bytes
+    whole = sum(moved.values())
+    return {name: share / whole for name, share in moved.items()}
+
+
+def _reached(works, programs, predictions, card: Card) -> dict[str, dict[str, float]]:
+    """Of the card's peak and bandwidth, by kernel; products of weight gradients
+    stand beside the others."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for work, prediction in zip(works, predictions, strict=True):
+        name = work.kernel.rpartition(":")[2]
+        program = programs.get(work.program)
+        if program is not None and "IS_WEIGHT_GRADIENT=1" in program.options:
+            name += " of weight gradients"
+        values = work.useful, work.bytes, prediction.seconds
+        sums[name] = [a + b for a, b in zip(sums[name], values, strict=True)]
+    return {
+        name: {
+            "seconds": seconds,
+            "peak": useful / seconds / card.tera / 1e12,
+            "bandwidth": moved / seconds / card.giga / 1e9,
+        }
+        for name, (useful, moved, seconds) in sums.items()
+    }
 
 
 def _slowest(works, predictions) -> list[dict[str, Any]]:

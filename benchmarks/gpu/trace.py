@@ -248,8 +248,7 @@ def record(network: str, mode: str) -> dict[str, Any]:
 
         layer.forward = recorded
 
-    wanted = {**zoo.NETWORKS, **zoo.PUBLISHED}[network]
-    batch = wanted.infer if mode == "infer" else wanted.train
+    wanted, batch = zoo.ALL[network], zoo.batch_of(network, mode)
     with torch.device(zoo.DEVICE):
         model = wanted.build()
     model.train(mode == "train")

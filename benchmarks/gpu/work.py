@@ -23,6 +23,7 @@ class Work:
         kernel: program's file and kernel's name.
         program: number in the trace; -1 of copies and fills.
         flops: that are executed, padding included; 0 where there are few.
+        useful: without the padding.
         bytes: that have to be moved: each block it touches once.
         requested: bytes that it asks the caches for; more than `bytes` where
             tiles read the same lines.
@@ -38,6 +39,7 @@ class Work:
     groups: int
     items: int
     op: str
+    useful: float = 0.0
 
 
 def element_size(type_name: str, dtype: str) -> int:
@@ -83,22 +85,24 @@ def _defines(program: Program) -> dict[str, int]:
 
 def _product_gpu(
     launch: dict[str, Any], values: dict[str, int], defines: dict[str, int]
-) -> tuple[float, float]:
+) -> tuple[float, float, float]:
     # Whole tiles and steps; each work-group has a part of the depth.
     rows, columns, step = (defines[n] for n in ("TILE_ROWS", "TILE_COLUMNS", "STEP"))
     part = min(values["depth_of_part"], -(-values["depth"] // step) * step)
     lines = _groups(launch) * part
-    return 2.0 * lines * rows * columns, 4.0 * lines * (rows + columns)
+    sizes = (values[n] for n in ("rows", "columns", "depth", "batches"))
+    useful = 2.0 * prod(sizes)
+    return 2.0 * lines * rows * columns, useful, 4.0 * lines * (rows + columns)
 
 
-# Operations and requested bytes by what a kernel's arguments and its program's
+# Operations, useful ones and requested bytes by what a kernel's arguments and its program's
 # options say. A dense kernel that is not here gets the operations of its op's
 # definition.
 EXECUTED: dict[
     str,
     Callable[
         [dict[str, Any], dict[str, int], dict[str, int]],
-        tuple[float, float],
+        tuple[float, float, float],
     ],
 ] = {
     "product_gpu": _product_gpu,
@@ -208,7 +212,7 @@ def works_of(
             name,
         )
         if launch["launch"] in EXECUTED:
-            work.flops, requested = EXECUTED[launch["launch"]](
+            work.flops, work.useful, requested = EXECUTED[launch["launch"]](
                 launch, values, _defines(program)
             )
             work.requested = max(touched, requested)
@@ -219,4 +223,5 @@ def works_of(
     for same in unknown.values():
         for work in same:
             work.flops /= len(same)
+            work.useful = work.flops
     return works

@@ -1,5 +1,6 @@
-"""The networks of the laboratory: eight that stand for what people run, and those
-of the published table that the model is checked against.
+"""The networks of the laboratory: eight that stand for what people run, those of
+the published table that the model is checked against, and two of a single kind of
+launch that a floor is about.
 
 Their weights are random, their sizes those of the real networks where a
 network has a name. What one step costs is judged, not what it computes.
@@ -140,6 +141,15 @@ class WordLSTM(nn.Module):
         return self.head(self.layers(self.words(tokens))[0])
 
 
+class Product(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size, size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
 def _torchvision(name: str) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         import models
@@ -173,7 +183,8 @@ def _square(output: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Network:
-    """What to build, what to feed it, and the batches of both modes."""
+    """What to build, what to feed it, and the batches of both modes; a network
+    whose batch is 0 is left out of that mode."""
 
     build: Callable[[], nn.Module]
     inputs: Callable[[int], tuple[torch.Tensor, ...]]
@@ -201,4 +212,22 @@ PUBLISHED: dict[str, Network] = {
     name: Network(_torchvision(name), _images, 16, 16)
     for name in ("alexnet", "resnet18")
 }
+# A square product, and what a language model reads for one more token.
+SINGLE: dict[str, Network] = {
+    "sgemm_2048": Network(
+        lambda: Product(2048),
+        lambda rows: (torch.randn(rows, 2048, device=DEVICE),),
+        infer=2048,
+        train=0,
+    ),
+    "gpt_token": Network(
+        lambda: Transformer(50257, 512, 12, True), _tokens(50257, 1), 1, 0
+    ),
+}
+ALL = {**NETWORKS, **PUBLISHED, **SINGLE}
 MODES = ("infer", "train")
+
+
+def batch_of(network: str, mode: str) -> int:
+    """0 where the network is left out of the mode."""
+    return getattr(ALL[network], mode)

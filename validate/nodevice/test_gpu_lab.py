@@ -11,13 +11,11 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from gpu import (
-    floors,
     gate,
     isa,
     model,
     peer,
     published,
-    render,
     sectors,
     targets,
     units,
@@ -252,7 +250,10 @@ def _trace() -> dict:
         "arguments": [
             _buffer(0, 0, 4000),
             _buffer(1100, 4096, 1000),
+            _number(60),
+            _number(50),
             _number(20),
+            _number(4),
             _number(32),
         ],
     }
@@ -273,7 +274,10 @@ GEMM = Kernel(
     arguments=[
         Argument("left_memory", "compute_t*", True, True),
         Argument("out_memory", "storage_t*", True, False),
+        Argument("rows", "int", False, False),
+        Argument("columns", "int", False, False),
         Argument("depth", "int", False, False),
+        Argument("batches", "int", False, False),
         Argument("depth_of_part", "int", False, False),
     ],
 )
@@ -284,6 +288,7 @@ def test_work_of_a_fixed_trace() -> None:
     assert (product.groups, product.items, product.op) == (4, 512, "aten::bmm")
     # Four tiles, a depth of 20 in steps of 16.
     assert product.flops == 2 * 4 * 64 * 64 * 32
+    assert product.useful == 2 * 4 * 60 * 50 * 20
     assert product.bytes == 4000 + (4096 + 1000 - 4400)
     assert product.requested == 4 * 4 * 2 * 64 * 32
     assert (copy.bytes, copy.program, copy.op) == (20, -1, "(deferred)")
@@ -445,50 +450,3 @@ def test_programs_of_matrix_units() -> None:
             "attention_matrix_grad_key_value",
         }
         assert "kernel" in own[0].text and "#include" not in own[0].text
-
-
-def test_floors_hold_only_where_something_was_found() -> None:
-    loop = {"fma": 64, "fma_per_issue": 0.95}
-    kernel = {"kernel": "product_gpu:product_gpu", "target": "gfx1030", "loop": loop}
-    step = {"network": "lstm", "mode": "train", "launches": 61}
-    step |= {"products": {"few groups": 0}, "milliseconds": {}}
-    record = {"kernels": [kernel], "summary": [], "steps": [step]}
-    found = floors.floors(record)
-    verdicts = {floor.what: floor.verdict for floor in found}
-    assert (found[0].verdict, found[0].found) == ("holds", "0.95")
-    assert found[1].verdict == "not judged"  # against CLBlast
-    assert verdicts["main product, FMA per issue, gfx1100"] == "not judged"
-    assert verdicts["launches of a training step, lstm"] == "missed"
-    assert verdicts["launches of a training step, bert"] == "not judged"
-    peer = [{**kernel, "loop": {"fma": 8, "fma_per_issue": 0.96}}]
-    assert floors.floors({**record, "peer": peer})[1].verdict == "missed"
-
-
-def test_report_replaces_the_page_s_tables() -> None:
-    record = {
-        "tools": {"clang": "22"},
-        "programs": 1,
-        "summary": [],
-        "kernels": [],
-        "validation": {
-            "error": 0.21,
-            "rows": [
-                {
-                    "card": "RX",
-                    "network": "vgg16",
-                    "published": 1.0,
-                    "predicted": 1.5,
-                    "error": 0.5,
-                }
-            ],
-        },
-    }
-    page = f"before\n{render.BEGIN}\nstale\n{render.END}\nafter\n"
-    text = render.into_page(page, record)
-    assert "stale" not in text and "mean error 21%" in text
-    assert "| RX | vgg16 | 1.0 | 1.5 | +50% |" in text
-    assert text.startswith("before\n") and text.endswith("\nafter\n")
-    assert render.into_page(text, record) == text
-    assert "<td>+50%" in render.html(record)
-    with pytest.raises(ValueError, match="lost the place"):
-        render.into_page("nothing", record)
