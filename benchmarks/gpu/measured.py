@@ -35,7 +35,7 @@ def measure(device: str, network: str, mode: str, quick: bool) -> dict[str, Any]
     from . import zoo
 
     wanted = zoo.ALL[network]
-    batch = 1 if quick else wanted.infer if mode == "infer" else wanted.train
+    batch = 1 if quick else zoo.batch_of(network, mode)
     with torch.opencl.device(device), torch.device(zoo.DEVICE):
         model = wanted.build()
         model.train(mode == "train")
@@ -100,6 +100,8 @@ def compare(
     rows = []
     for network in networks:
         for mode in zoo.MODES:
+            if not zoo.batch_of(network, mode):
+                continue
             found = measure(device, network, mode, quick)
             expected = None if quick else predicted.get((card, network, mode))
             rows.append(Measured(network, mode, **found, predicted=expected))
@@ -135,7 +137,9 @@ def add_real_gpu(record: dict[str, Any]) -> None:
     for device in real_gpus()[:1]:
         name = torch.opencl.get_device_name(device)
         card = card_of(name)
-        rows = compare(device, card, list(zoo.NETWORKS), False, predictions(record))
+        rows = compare(
+            device, card, [*zoo.NETWORKS, *zoo.SINGLE], False, predictions(record)
+        )
         record["measured"] = {
             "device": name,
             "card": card,
@@ -154,7 +158,7 @@ def main(options: argparse.Namespace) -> int:
     report = tools.HERE.parents[1] / "report" / "gpu.json"
     record = json.loads(report.read_text()) if report.exists() else {}
     card = options.card or card_of(torch.opencl.get_device_name(device))
-    networks = options.networks or list(zoo.NETWORKS)
+    networks = options.networks or [*zoo.NETWORKS, *zoo.SINGLE]
     print(f"{torch.opencl.get_device_name(device)}, predicted as {card}")
     compare(device, card, networks, options.quick, predictions(record))
     return 0

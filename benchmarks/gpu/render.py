@@ -148,7 +148,14 @@ def _floors(record: dict[str, Any]) -> Table:
     ]
     held = sum(row[3] == "holds" for row in rows)
     heads = ["what", "floor", "found", ""]
-    return f"Floors: {held} of {len(rows)} hold", heads, rows
+    title = f"Floors: {held} of {len(rows)} hold"
+    constants = record.get("validation", {}).get("constants")
+    if constants is not None:
+        title += (
+            f"; the model lets no kernel reach more than {constants['compute']:.0%} "
+            f"of a card's peak or {constants['memory']:.0%} of its bandwidth"
+        )
+    return title, heads, rows
 
 
 def tables(record: dict[str, Any]) -> list[Table]:

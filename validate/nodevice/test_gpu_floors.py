@@ -81,6 +81,7 @@ def test_report_replaces_the_page_s_tables() -> None:
         "kernels": [],
         "validation": {
             "error": 0.21,
+            "constants": {"compute": 0.4, "memory": 0.55},
             "rows": [
                 {
                     "card": "RX",
@@ -95,6 +96,7 @@ def test_report_replaces_the_page_s_tables() -> None:
     page = f"before\n{render.BEGIN}\nstale\n{render.END}\nafter\n"
     text = render.into_page(page, record)
     assert "stale" not in text and "mean error 21%" in text
+    assert "no kernel reach more than 40% of a card's peak or 55%" in text
     assert "| RX | vgg16 | 1.0 | 1.5 | +50% |" in text
     assert text.startswith("before\n") and text.endswith("\nafter\n")
     assert render.into_page(text, record) == text
