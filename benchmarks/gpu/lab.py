@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -108,7 +109,10 @@ def main() -> int:
     programs = programs_of(traces)
     say(f"{len(programs)} programs, {len(options.targets or TARGETS)} targets")
     compiled = Compilers().compile(
-        programs, options.targets or list(TARGETS), progress=_quietly(len(programs))
+        programs,
+        options.targets or list(TARGETS),
+        progress=_quietly(len(programs)),
+        jobs=os.cpu_count() or 1,
     )
     if options.steps == ["trace", "compile"]:
         return 0
