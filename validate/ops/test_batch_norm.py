@@ -198,8 +198,8 @@ def test_batch_norm_format_of_single_rows(device):
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("parameter", [contiguous, strided])
 def test_batch_norm_formats_of_single_elements(device, shape, train, parameter):
-    """Strides of dimensions of one element count where a parameter is strided. Not
-    of gradients, which the CPU gets wrong for such strides."""
+    """Strides of dimensions of one element count where a parameter is strided. Forward
+    alone: strides of the CPU's gradient depend on both of its operands."""
     weight, mean, var = (parameter(torch.rand(shape[1])) for _ in range(3))
     if train and shape == (1, 2, 1, 1):
         pytest.skip("one value a channel")
