@@ -282,6 +282,30 @@ def test_integer_edges(device, dtype):
         assert torch.equal(result[safe], _function(name)(a[safe], b[safe])), name
 
 
+@pytest.mark.parametrize("order", [2, 4, 10, 33, 40, 100])
+def test_polygamma_of_large_arguments(device, order):
+    """Neither the powers' underflow nor the factorial's overflow is the result's."""
+    points = torch.tensor(_log_points(1, 1e9))
+    exact = torch.tensor([float(mpmath.polygamma(order, p)) for p in points.tolist()])
+    is_normal = exact.isfinite() & (exact.abs() > 1.2e-38)
+    assert is_normal.any()
+    result = torch.polygamma(order, points.to(device)).cpu()
+    torch.testing.assert_close(
+        result[is_normal], exact[is_normal], rtol=order * 5e-7, atol=0
+    )
+
+
+def test_zeta_of_large_arguments(device):
+    q = torch.tensor(_log_points(1, 1e30))
+    for s in (1.5, 2.0, 5.0, 12.5):
+        exact = torch.tensor([float(mpmath.zeta(s, p)) for p in q.tolist()])
+        is_normal = exact > 1.2e-38
+        result = torch.special.zeta(torch.tensor(s, device=device), q.to(device)).cpu()
+        torch.testing.assert_close(
+            result[is_normal], exact[is_normal], rtol=2e-6, atol=0
+        )
+
+
 def test_zeta_of_orders_without_limit(device):
     order = torch.tensor([1e30, 1e30, 1e20, 3e38, 1e30])
     q = torch.tensor([-0.5, 0.5, 1.0, 0.25, -3.0])
