@@ -35,24 +35,39 @@ Tensor value_or_undefined(const OptionalTensor& tensor) {
   return tensor.value_or(Tensor());
 }
 
-// As on the CPU: contiguous or channels_last, whatever else the input is. Its
-// strides of dimensions of one element count where a parameter is strided.
-at::MemoryFormat format_of(const Tensor& input,
-                           std::initializer_list<OptionalTensor> params) {
+// Contiguous where a tensor is that and channels_last at once.
+std::optional<at::MemoryFormat> dense_format_of(const Tensor& tensor) {
   using at::MemoryFormat;
-  for (const OptionalTensor& param : params) {
-    if (param.has_value() && param->defined() && !param->is_contiguous()) {
-      return input.suggest_memory_format();
-    }
-  }
   for (const auto format : {MemoryFormat::Contiguous,
                             MemoryFormat::ChannelsLast,
                             MemoryFormat::ChannelsLast3d}) {
-    if (input.is_contiguous(format)) {
+    if (tensor.is_contiguous(format)) {
       return format;
     }
   }
-  return input.suggest_memory_format();
+  return std::nullopt;
+}
+
+// As on the CPU: the input's strides of dimensions of one element count where a
+// parameter is strided.
+at::MemoryFormat format_of_output(
+    const Tensor& input, std::initializer_list<const OptionalTensor*> params) {
+  for (const OptionalTensor* param : params) {
+    if (param->has_value() && (*param)->defined() &&
+        !(*param)->is_contiguous()) {
+      return input.suggest_memory_format();
+    }
+  }
+  return dense_format_of(input).value_or(input.suggest_memory_format());
+}
+
+// As on the CPU: they count, too, where the gradient has another format.
+at::MemoryFormat format_of_gradient(const Tensor& input,
+                                    const Tensor& grad_output) {
+  const auto suggested = input.suggest_memory_format();
+  const bool agree = dense_format_of(grad_output).has_value() &&
+                     grad_output.suggest_memory_format() == suggested;
+  return agree ? dense_format_of(input).value_or(suggested) : suggested;
 }
 
 void check_params(const Tensor& input, std::initializer_list<Tensor> params) {
@@ -122,7 +137,7 @@ Outputs native_batch_norm(const Tensor& input,
                           double momentum,
                           double epsilon) {
   const at::MemoryFormat format =
-      format_of(input, {weight, bias, running_mean, running_var});
+      format_of_output(input, {&weight, &bias, &running_mean, &running_var});
   Tensor out =
       empty_like_meta(input.sizes(), {}, input.options().memory_format(format));
   Statistics saved = batch_norm_into(input,
@@ -326,11 +341,7 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
   Tensor grad_bias = new_param(output_mask[2]);
   Tensor grad_input;
   if (output_mask[0]) {
-    // As on the CPU, channels_last also where the input is contiguous as well.
-    grad_input =
-        at::empty_like(input,
-                       input.is_contiguous() ? input.suggest_memory_format()
-                                             : format_of(input, {}));
+    grad_input = at::empty_like(input, format_of_gradient(input, grad_output));
   }
   if (train) {
     batch_norm_training_gradients(grad_output,

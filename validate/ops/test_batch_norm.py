@@ -198,8 +198,7 @@ def test_batch_norm_format_of_single_rows(device):
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("parameter", [contiguous, strided])
 def test_batch_norm_formats_of_single_elements(device, shape, train, parameter):
-    """Strides of dimensions of one element count where a parameter is strided. Forward
-    alone: strides of the CPU's gradient depend on both of its operands."""
+    """Strides of dimensions of one element count where a parameter is strided."""
     weight, mean, var = (parameter(torch.rand(shape[1])) for _ in range(3))
     if train and shape == (1, 2, 1, 1):
         pytest.skip("one value a channel")
@@ -213,6 +212,29 @@ def test_batch_norm_formats_of_single_elements(device, shape, train, parameter):
             out = aten.native_batch_norm(y, w, None, m, v, train, 0.1, 1e-5)[0]
             results.append(out.stride())
         assert results[1] == results[0], (order, x.stride())
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1, 2), (1, 2, 1, 1), (2, 1, 3, 2), (2, 3, 4)])
+def test_batch_norm_formats_of_gradients(device, shape):
+    """Strides of dimensions of one element count where the gradient has another
+    format than the input."""
+    mean, var = torch.rand(shape[1]), torch.rand(shape[1])
+    orders = list(itertools.permutations(range(len(shape))))
+    for order, other in itertools.product(orders, orders):
+        x, grad = (
+            torch.randn([shape[i] for i in given]).permute(
+                [given.index(i) for i in range(len(shape))]
+            )
+            for given in (order, other)
+        )
+        results = []
+        for where in ("cpu", device):
+            g, y, m, v = (move(t, where) for t in (grad, x, mean, var))
+            found = torch.ops.aten.native_batch_norm_backward(
+                g, y, None, m, v, None, None, False, 1e-5, [True, False, False]
+            )
+            results.append(found[0].stride())
+        assert results[1] == results[0], (order, other, x.stride(), grad.stride())
 
 
 def test_batch_norm_strided_running_statistics(device):
