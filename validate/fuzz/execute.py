@@ -167,7 +167,7 @@ def run(
     noise: torch.Generator | None = None,
 ) -> Result:
     torch.manual_seed(0)
-    step = -1
+    machine, step = None, -1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -184,6 +184,8 @@ def run(
                 torch.opencl.synchronize(device)
             return Result(tensors)
         except Exception as error:
+            if machine is not None:  # a side stream may still write to its tensors
+                machine.back_to_first_stream()
             return Result(error=error, step=step)
 
 

@@ -85,6 +85,18 @@ def test_a_wrong_element_is_seen(wrong_add):
     assert verdict.message.startswith("t3")
 
 
+def test_side_streams_are_waited_for_after_an_error(monkeypatch):
+    """Else they write to memory that the next case has by then."""
+    waits = []
+    monkeypatch.setattr(
+        execute.Machine, "back_to_first_stream", lambda machine: waits.append(machine)
+    )
+    inputs = {0: Input(torch.ones(3)), 1: Input(torch.ones(4))}
+    steps = [Step(".add_", (Ref(0), Ref(1)), stream=1)]
+    result = execute.run(Program(inputs, steps, "sizes"), CPU)
+    assert isinstance(result.error, RuntimeError) and len(waits) == 1
+
+
 def test_the_imaginary_part_of_a_product_is_a_rounding(monkeypatch):
     """Of a row and its adjoint it is 0, or what sums in another order leave of it."""
     imaginary = iter([0, 2e-7] + [0] * 20)  # CPU, device, float64 and perturbed runs
