@@ -3,9 +3,9 @@
 The torchvision wheel on PyPI is built for CUDA, so beside a CPU build of torch
 its ``_C`` library does not load, and torchvision's Python registrations for
 ``nms``, ``roi_align`` and the like then fail because no schema exists. When
-that happens we define the schemas and give the CPU what vision_reference.py
-has. When ``_C`` loads, nothing is touched. Kernels for our device are part of
-the extension and serve both cases.
+that happens we define the schemas and give the CPU ``nms``, which programs run
+on what they brought back from the device. When ``_C`` loads, nothing is touched.
+Kernels for our device are part of the extension and serve both cases.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import importlib.machinery
 import sys
 
 import torch
+from torch import Tensor
 
 _EXTENSION = "torchvision.extension"
 
@@ -56,6 +57,26 @@ _SCHEMAS = (
 _libraries: list[torch.library.Library] = []
 
 
+def _nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """Indices of the boxes that stay, by descending score."""
+    order = scores.sort(stable=True, descending=True)[1]
+    boxes = dets[order]
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    removed = torch.zeros(len(order), dtype=torch.bool)
+    kept = []
+    for i in range(len(order)):
+        if removed[i]:
+            continue
+        kept.append(i)
+        rest = boxes[i + 1 :]
+        corner = torch.minimum(boxes[i, 2:], rest[:, 2:])
+        sides = (corner - torch.maximum(boxes[i, :2], rest[:, :2])).clamp(min=0)
+        common = sides[:, 0] * sides[:, 1]
+        overlap = common / (areas[i] + areas[i + 1 :] - common)
+        removed[i + 1 :] |= overlap > iou_threshold
+    return order[kept]
+
+
 def _missing(name: str):
     def kernel(*args, **kwargs):
         raise NotImplementedError(
@@ -69,16 +90,14 @@ def _missing(name: str):
 
 
 def _define_ops() -> None:
-    from torch_opencl.vision_reference import OPS
-
     library = torch.library.Library("torchvision", "FRAGMENT")
     _libraries.append(library)
     for schema in _SCHEMAS:
         name = library.define(schema)
         if name == "_cuda_version":
             library.impl(name, lambda: -1, "CompositeImplicitAutograd")
-        elif name in OPS:
-            library.impl(name, OPS[name], "CPU")
+        elif name == "nms":
+            library.impl(name, _nms, "CPU")
         else:
             library.impl(name, _missing(name), "CompositeExplicitAutograd")
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import vision_oracle
 from networks.models import disable_dropout, torchvision
 from networks.problem import Problem
 
+vision_oracle.register()
 _models = torchvision.models
 _CLASSES = 10
 AUXILIARY_WEIGHT = 0.4

@@ -1,15 +1,21 @@
-"""torchvision's ops on the device, against the CPU; and the CPU's stand-ins,
-where torchvision's own did not load, against their definition."""
+"""torchvision's ops on the device, against the CPU, or against vision_oracle.py where
+torchvision's own did not load; and that against its definition."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 import torch
 import torch_opencl  # noqa: F401
+import vision_oracle
 from against_cpu import FLOATS, check
 
 torchvision = pytest.importorskip("torchvision")
 from torchvision import ops  # noqa: E402
+
+vision_oracle.register()
 
 _POOLS = {
     "roi_align": lambda x, rois: ops.roi_align(x, rois, (3, 2), 0.5, 2, aligned=True),
@@ -139,3 +145,23 @@ def test_errors(device):
     rois = torch.rand(3, 5, device=device)
     with pytest.raises(RuntimeError, match="input channels must be a multiple"):
         ops.ps_roi_pool(x, rois, 2)
+
+
+def test_ops_that_the_cpu_lacks_name_the_cause():
+    """In another process: vision_oracle.py is not registered there."""
+    program = """
+import torch, torch_opencl, torchvision
+boxes = torch.tensor([[0., 0, 4, 4], [0, 0, 4, 4]])
+print(torchvision.ops.nms(boxes, torch.tensor([0.5, 0.9]), 0.5).tolist())
+if not torchvision.extension._has_ops.__module__.startswith("torch_opencl"):
+    print("loaded")
+else:
+    regions = torch.zeros(1, 5)
+    torchvision.ops.roi_align(torch.zeros(1, 2, 4, 4), regions, 2)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert done.stdout.startswith("[1]\n")
+    is_missing = "torchvision::roi_align is not available" in done.stderr
+    assert is_missing or "loaded" in done.stdout

@@ -1,8 +1,8 @@
 """torchvision's C++ ops in terms of torch's own, for the CPU.
 
-They stand in where torchvision's extension cannot load (see vision.py), and are
-what the kernels of our device are tested against. Signatures are those of the
-schemas; regions are rows of (image, left, top, right, bottom).
+What the device's kernels are tested against where torchvision's extension does not
+load (torch_opencl/vision.py). Signatures are those of the schemas; regions are rows
+of (image, left, top, right, bottom).
 
 Pooling a region is linear in the image and separable: a matrix from each side
 says what a bin sees of rows and of columns.
@@ -12,26 +12,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-
-def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Indices of the boxes that stay, by descending score."""
-    order = scores.sort(stable=True, descending=True)[1]
-    boxes = dets[order]
-    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    removed = torch.zeros(len(order), dtype=torch.bool)
-    kept = []
-    for i in range(len(order)):
-        if removed[i]:
-            continue
-        kept.append(i)
-        rest = boxes[i + 1 :]
-        corner = torch.minimum(boxes[i, 2:], rest[:, 2:])
-        sides = (corner - torch.maximum(boxes[i, :2], rest[:, :2])).clamp(min=0)
-        common = sides[:, 0] * sides[:, 1]
-        overlap = common / (areas[i] + areas[i + 1 :] - common)
-        removed[i + 1 :] |= overlap > iou_threshold
-    return order[kept]
 
 
 def _samples(start: Tensor, bin_size: Tensor, bins: int, ratio: int, size: int):
@@ -416,19 +396,30 @@ def _deform_conv2d_backward(grad, input, weight, offset, mask, bias, *options):
         )
 
 
-OPS = {
-    function.__name__: function
-    for function in (
-        nms,
-        roi_align,
-        _roi_align_backward,
-        roi_pool,
-        _roi_pool_backward,
-        ps_roi_align,
-        _ps_roi_align_backward,
-        ps_roi_pool,
-        _ps_roi_pool_backward,
-        deform_conv2d,
-        _deform_conv2d_backward,
-    )
-}
+_OPS = (
+    roi_align,
+    _roi_align_backward,
+    roi_pool,
+    _roi_pool_backward,
+    ps_roi_align,
+    _ps_roi_align_backward,
+    ps_roi_pool,
+    _ps_roi_pool_backward,
+    deform_conv2d,
+    _deform_conv2d_backward,
+)
+# A Library's registrations live as long as it does.
+_libraries: list[torch.library.Library] = []
+
+
+def register() -> None:
+    """Gives the CPU these ops where it has none of torchvision's."""
+    import torchvision  # noqa: F401
+
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    if has_kernel("torchvision::roi_align", "CPU"):
+        return
+    library = torch.library.Library("torchvision", "IMPL")
+    _libraries.append(library)
+    for function in _OPS:
+        library.impl(function.__name__, function, "CPU")
