@@ -85,9 +85,9 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
     if (
         op in ("prod", "masked.prod")
         and "differ in NaN" in reason
-        and _has_complex(program)
+        and (_has_complex(program) or _overflow_and_zero(program))
     ):
-        return "past the largest number, the order of complex factors decides"
+        return "past the largest number, the order of factors decides"
     infinities = [_is_complex_infinity(given) for given in program.inputs.values()]
     if (
         op in ("add", "sub", "rsub", "__radd__", "__rsub__")
@@ -254,6 +254,20 @@ def _is_nearest_by_factor(program: Program) -> bool:
         step.kwargs.get("mode") == "nearest" and step.kwargs.get("scale_factor")
         for step in program.steps
     )
+
+
+def _overflow_and_zero(program: Program) -> bool:
+    """Whether two finite numbers' product is infinite, beside a zero."""
+    for given in program.inputs.values():
+        values = given.values
+        if values.is_floating_point() and (values == 0).any():
+            finite = values[values.isfinite()].double().abs().flatten()
+            if (
+                finite.topk(min(2, len(finite))).values.prod()
+                > torch.finfo(values.dtype).max
+            ):
+                return True
+    return False
 
 
 def _strided(program: Program) -> bool:
