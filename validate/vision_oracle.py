@@ -163,21 +163,18 @@ def _sensitive_backward(grad, rois, rows, columns, size) -> Tensor:
     return _apply_backward(every, rois, rows, columns, size)
 
 
+def _sensitive_samples(rois, scale, height, width, ratio, image_size):
+    if len(rois) == 0:
+        return None, None
+    return _sampled(rois, scale, height, width, ratio, False, True, image_size)
+
+
 def ps_roi_align(
     input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio
 ) -> tuple[Tensor, Tensor]:
-    rows = columns = None
-    if len(rois):
-        rows, columns = _sampled(
-            rois,
-            spatial_scale,
-            pooled_height,
-            pooled_width,
-            sampling_ratio,
-            False,
-            True,
-            input.shape,
-        )
+    rows, columns = _sensitive_samples(
+        rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, input.shape
+    )
     return _sensitive(input, rois, rows, columns, pooled_height, pooled_width)
 
 
@@ -195,18 +192,9 @@ def _ps_roi_align_backward(
     width,
 ) -> Tensor:
     size = (batch_size, channels, height, width)
-    rows = columns = None
-    if len(rois):
-        rows, columns = _sampled(
-            rois,
-            spatial_scale,
-            pooled_height,
-            pooled_width,
-            sampling_ratio,
-            False,
-            True,
-            size,
-        )
+    rows, columns = _sensitive_samples(
+        rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, size
+    )
     return _sensitive_backward(grad, rois, rows, columns, size)
 
 
