@@ -33,7 +33,8 @@ constexpr PointwiseOp kCopy{.name = "copy_",
                             .expression = "self",
                             .complex_expression = "self",
                             .inputs = "self",
-                            .is_vectorizable = true};
+                            .is_vectorizable = true,
+                            .moves = true};
 
 runtime::Location location_of(const Tensor& tensor) {
   const BufferView view = arg(tensor);

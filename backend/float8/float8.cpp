@@ -78,12 +78,6 @@ bool takes_float8(std::string_view op, bool is_e8m0) {
          (op == "abs.out" && !is_e8m0);
 }
 
-// One that only chooses among its operands moves bytes, so that a NaN keeps its
-// bits.
-bool moves_bytes(std::string_view op) {
-  return op == "where.self_out";
-}
-
 }  // namespace
 
 Tensor as_bytes(const Tensor& tensor) {
@@ -119,9 +113,8 @@ void pointwise_float8(at::TensorIteratorBase& iter,
                       c10::ArrayRef<at::Scalar> scalars) {
   const ScalarType common = iter.dtype(iter.ntensors() - 1);
   const std::string_view name = op.name;
-  const bool moves = moves_bytes(name);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      moves || takes_float8(name, common == ScalarType::Float8_e8m0fnu),
+      op.moves || takes_float8(name, common == ScalarType::Float8_e8m0fnu),
       '"',
       name.substr(0, name.find('.')),
       "\" not implemented for '",
@@ -129,7 +122,7 @@ void pointwise_float8(at::TensorIteratorBase& iter,
       "'");
   const auto operand = [&](int i) -> Tensor {
     const Tensor& tensor = iter.tensor(i);
-    if (moves) {
+    if (op.moves) {
       return as_bytes(tensor);
     }
     if (iter.is_cpu_scalar(i)) {
@@ -142,7 +135,7 @@ void pointwise_float8(at::TensorIteratorBase& iter,
   const Tensor& out = iter.tensor(0);
   const Tensor result =
       !is_float8(out) ? out
-      : moves         ? as_bytes(out)
+      : op.moves      ? as_bytes(out)
                       : at::empty(out.sizes(), out.options().dtype(at::kFloat));
   at::TensorIteratorConfig config;
   config.check_all_same_dtype(false)
@@ -155,7 +148,7 @@ void pointwise_float8(at::TensorIteratorBase& iter,
   }
   auto converted = config.build();
   pointwise(converted, op, scalars);
-  if (is_float8(out) && !moves) {
+  if (is_float8(out) && !op.moves) {
     out.copy_(result);
   }
 }

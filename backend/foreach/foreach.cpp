@@ -5,6 +5,7 @@
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/half_numbers.h"
+#include "../float8/float8.h"
 
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_foreach_abs_ops.h>
@@ -69,10 +70,13 @@ struct Call {
   void take(bool) {}
 };
 
-bool is_fast(const Call& call) {
+constexpr const char* kCopied = "y";
+
+bool is_fast(const Call& call, const char* expression) {
   const TensorList self = call.lists[0];
   if (!call.is_supported || self.empty() ||
-      !at::isFloatingType(self[0].scalar_type())) {
+      !at::isFloatingType(self[0].scalar_type()) ||
+      (is_float8(self[0]) && expression != kCopied)) {
     return false;
   }
   for (const TensorList& list : call.lists) {
@@ -112,10 +116,27 @@ bool rounds_numbers(const char* expression) {
          expression == kMaximumOfNumber || expression == kMinimumOfNumber;
 }
 
+// Of the dtype, or the integer as which the elements are copied: half types
+// would lose NaNs' bits on their way through float32.
+std::vector<Tensor> moved(TensorList list) {
+  std::vector<Tensor> result;
+  result.reserve(list.size());
+  for (const Tensor& tensor : list) {
+    const bool is_half = tensor.element_size() == 2;
+    result.push_back(is_half ? tensor.view(at::kShort) : as_bytes(tensor));
+  }
+  return result;
+}
+
 bool run(const char* name,
          const char* expression,
          const Call& call,
          TensorList out) {
+  if (expression == kCopied) {
+    const std::vector<Tensor> to = moved(out);
+    const std::vector<Tensor> from = moved(call.lists[1]);
+    return run_foreach({name, expression, {to, from, to}, {}});
+  }
   ForeachCall fused{name, expression, call.lists, call.scalars};
   fused.lists.push_back(out);
   if (rounds_numbers(expression)) {
@@ -141,7 +162,8 @@ struct Foreach<Op, void(A...)> {
   static void call(A... arguments) {
     Call call;
     (call.take(arguments), ...);
-    if (!is_fast(call) || !run(Op::name, expression, call, call.lists[0])) {
+    if (!is_fast(call, expression) ||
+        !run(Op::name, expression, call, call.lists[0])) {
       Op::redispatch(kSlow, arguments...);
       return;
     }
@@ -158,7 +180,7 @@ struct Foreach<Op, std::vector<Tensor>(A...)> {
   static std::vector<Tensor> call(A... arguments) {
     Call call;
     (call.take(arguments), ...);
-    if (is_fast(call)) {
+    if (is_fast(call, expression)) {
       std::vector<Tensor> out;
       out.reserve(call.lists[0].size());
       for (const Tensor& tensor : call.lists[0]) {
@@ -232,7 +254,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   foreach
     <at::_ops::_foreach_zero_>(m, "0");
   foreach
-    <at::_ops::_foreach_copy_>(m, "y");
+    <at::_ops::_foreach_copy_>(m, kCopied);
 }
 
 #undef BOTH

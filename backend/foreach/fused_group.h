@@ -21,7 +21,8 @@ struct ForeachCall {
 
 // Adds the call to the group that waits, or lets a new one wait, where the
 // calls' dtype is that of their arithmetic, so that rounding is that of single
-// calls; else launches. The lists are dense, of floating dtype and alike.
+// calls; else launches. The lists are dense and alike, and of floating dtype
+// where something is computed.
 // False, and nothing done, where a tensor lies too far into its buffer
 // (place_of).
 bool run_foreach(const ForeachCall& call);

@@ -78,8 +78,12 @@ void scatter_into(const Tensor& self,
   if (!out.is_same(self)) {
     out.copy_(self);
   }
-  indexed_along(at_least_1d(out),
-                at_least_1d(source),
+  // Half types would lose NaNs' bits on their way through float32.
+  const bool moves =
+      mode == Indexed::kPut && source.scalar_type() == out.scalar_type() &&
+      at::isReducedFloatingType(out.scalar_type()) && out.element_size() == 2;
+  indexed_along(at_least_1d(moves ? out.view(at::kShort) : out),
+                at_least_1d(moves ? source.view(at::kShort) : source),
                 at_least_1d(index),
                 mode,
                 by,

@@ -178,7 +178,7 @@ TERNARY = (
     Pointwise("addcdiv.out", "self + value * (tensor1 / tensor2)", complex_="self + c_multiple(value, c_divide(tensor1, tensor2))", vectorizable=True),
     Pointwise("lerp.Scalar_out", "lerp(self, end, weight)", complex_="c_lerp(self, end, weight)", dtypes="floating", vectorizable=True),
     Pointwise("lerp.Tensor_out", "lerp(self, end, weight)", complex_="c_lerp(self, end, weight)", dtypes="floating", vectorizable=True),
-    Pointwise("where.self_out", "condition != 0 ? self : other", complex_="c_true(condition) ? self : other", stub="where_kernel", also=("where.self",), vectorizable=True),
+    Pointwise("where.self_out", "condition != 0 ? self : other", complex_="c_true(condition) ? self : other", stub="where_kernel", also=("where.self",), vectorizable=True, moves=True),
     # min and max would hide OpenCL's functions.
     Pointwise("clamp.out", "clamp_nan(self, low, high)", scalars="low high", stub="clamp_scalar_stub", vectorizable=True, clamp="both"),
     Pointwise("clamp_min.out", "maximum_nan(self, low)", scalars="low", stub="clamp_min_scalar_stub", vectorizable=True, clamp="below"),

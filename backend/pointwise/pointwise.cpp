@@ -1,6 +1,7 @@
 #include "kernel.h"
 
 #include "../../cpp/aten/reports.h"
+#include "../common/bits.h"
 #include "../common/half_numbers.h"
 #include "../common/integers.h"
 #include "../common/kernel_table.h"
@@ -87,6 +88,26 @@ void check_dtype(const PointwiseOp& op, at::ScalarType common) {
   };
   TORCH_CHECK_NOT_IMPLEMENTED(
       supported, '"', name(), "\" not implemented for '", common, "'");
+}
+
+// Operands that have the common dtype and are moved: as integers, since half
+// types would lose NaNs' bits on their way through float32. None where there is
+// another one, but for a condition.
+uint8_t moved_operands(const at::TensorIteratorBase& iter,
+                       const PointwiseOp& op,
+                       at::ScalarType common) {
+  if (!op.moves || !at::isReducedFloatingType(common)) {
+    return 0;
+  }
+  uint8_t moved = 0;
+  for (int i = 0; i < iter.ntensors(); ++i) {
+    if (iter.dtype(i) == common && !iter.is_cpu_scalar(i)) {
+      moved |= 1 << i;
+    } else if (iter.dtype(i) != at::kBool || iter.noutputs() > i) {
+      return 0;
+    }
+  }
+  return moved;
 }
 
 PointwiseLayout choose_layout(const runtime::DeviceInfo& info,
@@ -272,6 +293,10 @@ Plan plan_pointwise(runtime::Device& device,
   key.common = dtype_of(plan.common);
   key.rounded = rounded_operands(iter, op, plan.common);
   key.compute = dtype_of(plan.compute);
+  const uint8_t moved = moved_operands(iter, op, plan.common);
+  if (moved != 0) {
+    key.common = key.compute = bits_dtype(iter.element_size(0));
+  }
   key.layout = choose_layout(info, operands.contiguous);
   key.operands = static_cast<uint8_t>(iter.ntensors());
   key.outputs = static_cast<uint8_t>(iter.noutputs());
@@ -283,7 +308,7 @@ Plan plan_pointwise(runtime::Device& device,
     lengthen_runs(operands, iter.ndim(), key.operands);
   }
   for (int i = 0; i < key.operands; ++i) {
-    key.dtypes[i] = dtype_of(iter.dtype(i));
+    key.dtypes[i] = moved >> i & 1 ? key.common : dtype_of(iter.dtype(i));
     if (iter.is_cpu_scalar(i)) {
       key.host_operands |= 1 << i;
     } else if (key.layout == PointwiseLayout::kStridedChunks) {

@@ -38,6 +38,7 @@ struct PointwiseOp {
   bool checks_scalars = false;
   bool divides = false;  // by the last operand; integers not by zero
   bool counts = false;   // adds the last operand, times its number (counter.h)
+  bool moves = false;    // the value is an operand's, whose bits it keeps
   // Names of inputs between 0 and 1; another number is reported.
   const char* probabilities = "";
   // Names of outputs, for kernels of users: `expression` is statements that

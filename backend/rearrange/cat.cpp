@@ -24,14 +24,17 @@ constexpr PointwiseOp kCopies[kMostAtOnce + 1] = {
     {.name = "cat_2",
      .expression = "to0 = from0; to1 = from1;",
      .inputs = "from0 from1",
+     .moves = true,
      .outputs = "to0 to1"},
     {.name = "cat_3",
      .expression = "to0 = from0; to1 = from1; to2 = from2;",
      .inputs = "from0 from1 from2",
+     .moves = true,
      .outputs = "to0 to1 to2"},
     {.name = "cat_4",
      .expression = "to0 = from0; to1 = from1; to2 = from2; to3 = from3;",
      .inputs = "from0 from1 from2 from3",
+     .moves = true,
      .outputs = "to0 to1 to2 to3"}};
 
 using Tensors = c10::SmallVector<const at::Tensor*, 8>;

@@ -2,6 +2,7 @@
 #include "transpose.h"
 
 #include "../../cpp/aten/launch.h"
+#include "../common/bits.h"
 #include "../common/integers.h"
 #include "../common/lanes.h"
 #include "../common/non_temporal.h"
@@ -41,10 +42,23 @@ bool is_supported(at::ScalarType out, at::ScalarType self) {
          (out == at::kDouble) == (self == at::kDouble);
 }
 
+// Elements of one half type keep their bits.
+struct Moved {
+  runtime::DType out;
+  runtime::DType self;
+};
+
+Moved moved(const at::TensorIteratorBase& iter) {
+  if (iter.dtype(0) == iter.dtype(1) && iter.element_size(0) == 2) {
+    return {bits_dtype(2), bits_dtype(2)};
+  }
+  return {dtype_of(iter.dtype(0)), dtype_of(iter.dtype(1))};
+}
+
 // The iterator's strides in elements, and dimensions put in another order.
-class Walk {
+class StridedCopy {
  public:
-  explicit Walk(at::TensorIteratorBase& iter) : iter_(iter) {
+  explicit StridedCopy(at::TensorIteratorBase& iter) : iter_(iter) {
     problem_.rank = iter.ndim();
   }
   int32_t size(int dimension) const {
@@ -92,7 +106,7 @@ bool stores_non_temporal(at::TensorIteratorBase& iter) {
 }
 
 bool copy_interleaved(at::TensorIteratorBase& iter) {
-  Walk walk(iter);
+  StridedCopy walk(iter);
   const int rank = iter.ndim();
   const int dense_out = walk.find(0, 1);
   const int dense_self = walk.find(1, 1);
@@ -119,8 +133,8 @@ bool copy_interleaved(at::TensorIteratorBase& iter) {
   launch(out,
          sources::interleave,
          "copy_interleaved",
-         {{"DTYPE", dtype_of(iter.dtype(1))},
-          {"OUT_DTYPE", dtype_of(iter.dtype(0))},
+         {{"DTYPE", moved(iter).self},
+          {"OUT_DTYPE", moved(iter).out},
           {"LANES", kLanes},
           {"FACTOR", walk.size(turns)},
           {"INTERLEAVES", interleaves},
@@ -148,7 +162,7 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
   if (copy_interleaved(iter)) {
     return true;
   }
-  Walk walk(iter);
+  StridedCopy walk(iter);
   const int dense = walk.find(1, 1);
   if (dense == 0 || dense == iter.ndim() || walk.stride(0, 0) != 1 ||
       std::min(walk.size(0), walk.size(dense)) < kLanes) {
@@ -166,8 +180,8 @@ bool copy_transposed(at::TensorIteratorBase& iter) {
   launch(out,
          sources::transpose,
          "copy_transposed",
-         {{"DTYPE", dtype_of(iter.dtype(1))},
-          {"OUT_DTYPE", dtype_of(iter.dtype(0))},
+         {{"DTYPE", moved(iter).self},
+          {"OUT_DTYPE", moved(iter).out},
           {"LANES", kLanes},
           {"ROWS", tile.rows},
           {"NON_TEMPORAL", stores_non_temporal(iter)}},

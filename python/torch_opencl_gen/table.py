@@ -56,6 +56,7 @@ class Pointwise:
         divides: the last operand is a divisor; among integers a zero raises.
         counts: the last operand, times its number, is added: to one integer
             in place that can be done by the batch normalisation that follows.
+        moves: the value is that of an operand, whose bits it keeps: a NaN's, too.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Pointwise:
     checks_scalars: bool = False
     divides: bool = False
     counts: bool = False
+    moves: bool = False
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,7 @@ class Emitter:
                 str(entry.checks_scalars).lower(),
                 str(entry.divides).lower(),
                 str(entry.counts).lower(),
+                str(entry.moves).lower(),
             ]
             rows.append(f"    {{{', '.join(fields)}}},\n")
         return (
