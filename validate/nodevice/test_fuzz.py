@@ -146,6 +146,28 @@ def test_integers_of_rounded_floats_in_a_graph(monkeypatch, off):
         assert judge.judge(program, CPU).status == "wrong"
 
 
+@pytest.mark.parametrize(
+    ("exact", "mine", "status"),
+    [
+        (-1e6, float("-inf"), "pass"),  # as it is rounded
+        (-1e6, float("inf"), "wrong"),
+        (-1e6, 1.0, "wrong"),
+        (5.0, float("inf"), "pass"),
+        (5.0, 1.0, "wrong"),
+    ],
+)
+def test_where_the_cpu_overflows_on_its_way(monkeypatch, exact, mine, status):
+    halves = iter([float("nan"), mine])
+
+    def run(*_, double=False, noise=None):
+        value = exact if double else float("nan") if noise else next(halves)
+        dtype = torch.float64 if double else torch.float16
+        return execute.Result({"t3": torch.tensor([value, 2.0], dtype=dtype)})
+
+    monkeypatch.setattr(judge, "run", run)
+    assert judge.judge(two_steps(), CPU).status == status
+
+
 @pytest.mark.parametrize("say_alike", [False, True])
 def test_strides_are_the_cpus_or_fake_ones(monkeypatch, say_alike):
     """A convolution may have FakeTensorMode's strides, and no others."""
