@@ -151,10 +151,18 @@ def _sectors(record: dict[str, Any]) -> Iterator[Floor]:
         for name, share in step["share of bytes"].items():
             moved[name] = max(moved[name], share)
     lowest: dict[str, float] = defaultdict(lambda: 1.0)
+    # As in the networks' own launches; where those cannot run, in small ones.
+    for step in record.get("steps", []):
+        for name, share in step.get("useful sectors", {}).items():
+            if step["share of bytes"].get(name, 0.0) > MOVES:
+                lowest[name] = min(lowest[name], share)
+    sampled = {
+        name for s in record.get("steps", []) for name in s.get("useful sectors", {})
+    }
     for use in record.get("sectors", []):
         name = use["kernel"]
         is_small = bool(moved) and moved.get(name, 0.0) <= MOVES
-        if use["global_share"] is not None and not is_small:
+        if use["global_share"] is not None and not is_small and name not in sampled:
             lowest[name] = min(lowest[name], use["global_share"])
     for name, share in sorted(lowest.items()):
         floor = f">= {SECTORS:.0%}"

@@ -49,7 +49,8 @@ class Shape:
         instructions: of the whole kernel.
         waves: of a work-group.
         resident: waves a unit can hold of it.
-        sectors: useful share of the sectors it asks for.
+        sectors: bytes requested over those of the sectors that reach the second
+            cache.
     """
 
     rate: float = 0.7

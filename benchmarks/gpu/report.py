@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from . import peer, published, render, sectors, tools
+from . import peer, published, render, sampled, sectors, tools
 from .cards import CARDS, Card
 from .compile import Compiled, Compilers, Program
 from .model import Constants, Prediction, Shape, predict, shape_of, total
@@ -100,17 +102,45 @@ def kernel_rows(
     return rows
 
 
-def step_of(
-    trace: dict[str, Any],
-    kernels: Kernels,
-    useful: dict[str, float],
-    constants: Constants,
-) -> dict[str, Any]:
-    """A network's step on every card."""
-    programs = {
+class Sectors:
+    """What launches ask memory for: of a program as it was sampled, else as small
+    launches of its kernel do, the worst of them."""
+
+    def __init__(self, uses: list[sectors.Use], found: dict) -> None:
+        self._worst = sectors.worst(uses)
+        self._sampled: dict[tuple[str, str], sampled.Found] = found
+
+    def reaching(self, program: str, name: str) -> float:
+        """Requested bytes over those of the sectors that reach the second cache."""
+        if found := self._sampled.get((program, name)):
+            return 1 / found.of_requested
+        return self._worst.get(name, 1.0)
+
+    def useful(self, works: list[Work], programs: dict[int, Program]) -> dict:
+        """The useful share of a step's sectors, by kernel, of what was sampled."""
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for work in works:
+            name = work.kernel.rpartition(":")[2]
+            if work.program >= 0:
+                key = programs[work.program].key, name
+                if found := self._sampled.get(key):
+                    sums[name][0] += work.requested
+                    sums[name][1] += work.requested / found.share
+        return {name: least / taken for name, (least, taken) in sums.items()}
+
+
+def programs_of(trace: dict[str, Any]) -> dict[int, Program]:
+    return {
         int(number): Program(entry["text"], entry["options"])
         for number, entry in trace["programs"].items()
     }
+
+
+def arguments_of(
+    trace: dict[str, Any], kernels: Kernels
+) -> dict[tuple[int, str], Kernel]:
+    """The kernels of a trace's launches, as the reference's compiler has them."""
+    programs = programs_of(trace)
     arguments = {}
     for launch in trace["launches"]:
         if "launch" in launch:
@@ -119,7 +149,39 @@ def step_of(
             if found is None:
                 raise ValueError(f"{key[1]} was not compiled for {REFERENCE}")
             arguments[key] = found
-    works = works_of(trace, arguments)
+    return arguments
+
+
+def sample(traces: list[dict[str, Any]], kernels: Kernels) -> dict:
+    """Runs a work-group of a launch of each program in the simulator."""
+    chosen, best = {}, {}
+    for trace in traces:
+        arguments = arguments_of(trace, kernels)
+        for one in sampled.choose(trace, works_of(trace, arguments), arguments):
+            key = one.key, one.kernel
+            if key not in best or one.requested > best[key].requested:
+                best[key], chosen[key] = one, trace
+    folder = tools.BUILD / "sampled"
+
+    def simulate(trace: dict[str, Any]) -> None:
+        own = [best[key] for key in best if chosen[key] is trace]
+        process = f"{trace['network']}_{trace['mode']}"
+        sampled.simulate(own, trace["buffers"], folder, process)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(simulate, traces))
+    return sampled.read(list(best.values()), folder)
+
+
+def step_of(
+    trace: dict[str, Any],
+    kernels: Kernels,
+    asked: Sectors,
+    constants: Constants,
+) -> dict[str, Any]:
+    """A network's step on every card."""
+    programs = programs_of(trace)
+    works = works_of(trace, arguments_of(trace, kernels))
     flops = sum(op["flops"] for op in trace["ops"])
     row: dict[str, Any] = {
         "network": trace["network"],
@@ -135,9 +197,10 @@ def step_of(
         "slowest": {},
         "reached": {},
         "share of bytes": _shares_of_bytes(works),
+        "useful sectors": asked.useful(works, programs),
     }
     for card in CARDS.values():
-        predictions = predict_step(works, programs, kernels, useful, card, constants)
+        predictions = predict_step(works, programs, kernels, asked, card, constants)
         seconds = total(predictions)
         row["milliseconds"][card.name] = seconds * 1e3
         row["share of peak"][card.name] = flops / seconds / card.tera / 1e12
@@ -146,20 +209,19 @@ def step_of(
     return row
 
 
-def predict_step(works, programs, kernels, useful, card, constants) -> list[Prediction]:
+def predict_step(works, programs, kernels, asked, card, constants) -> list[Prediction]:
     shapes: dict[tuple[int, str], Shape] = {}
     predictions = []
     for work in works:
         key = (work.program, work.kernel)
         if key not in shapes:
             name = work.kernel.rpartition(":")[2]
-            shapes[key] = (
-                Shape()
-                if work.program < 0
-                else kernels.shape(
-                    programs[work.program].key, card.target, name, useful.get(name, 1.0)
-                )
-            )
+            if work.program < 0:
+                shapes[key] = Shape()
+            else:
+                program = programs[work.program].key
+                reaching = asked.reaching(program, name)
+                shapes[key] = kernels.shape(program, card.target, name, reaching)
         predictions.append(predict(work, shapes[key], card, constants))
     return predictions
 
@@ -240,7 +302,10 @@ def collect(
         "cards": {name: asdict(card) for name, card in CARDS.items()},
     }
     uses: list[sectors.Use] = []
+    found: dict[tuple[str, str], sampled.Found] = {}
+    kernels = Kernels(compiled)
     if "sectors" in steps:
+        found = sample(traces, kernels)
         uses = sectors.simulate(tools.BUILD / "simulated")
         record["sectors"] = [asdict(use) for use in uses]
     if "peer" in steps:
@@ -256,10 +321,9 @@ def collect(
             "rows": [{**asdict(row), "error": row.error} for row in checked.rows],
             "error": checked.error,
         }
-        kernels = Kernels(compiled)
-        useful = sectors.worst(uses)
+        asked = Sectors(uses, found)
         record["steps"] = [
-            step_of(trace, kernels, useful, checked.constants) for trace in traces
+            step_of(trace, kernels, asked, checked.constants) for trace in traces
         ]
     return record
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from . import tools
 
 ICD = "/usr/lib/oclgrind/liboclgrind-rt-icd.so"
+BYTES = 32  # of a sector
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Use:
 
 
 def share(*totals: list[int]) -> float | None:
-    """Of [requests, taken, least] the last over the one before."""
+    """Of [requests, taken, least, missed] the least over those taken."""
     taken = sum(total[1] for total in totals)
     return sum(total[2] for total in totals) / taken if taken else None
 
@@ -72,23 +73,32 @@ def worst(uses: list[Use]) -> dict[str, float]:
     return result
 
 
-def simulate(folder: Path, timeout: float = 900) -> list[Use]:
-    """All cases, in a process on the simulator."""
+def environment(folder: Path, **values: str) -> dict[str, str]:
+    """Of a process whose only OpenCL device is the simulator, with the plugin; it
+    adds lines to sectors.jsonl in the folder, which is empty at first."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "oclgrind.icd").write_text(ICD + "\n")
     lines = folder / "sectors.jsonl"
-    lines.unlink(missing_ok=True)
-    environment = tools.environment(
+    lines.write_text("")
+    return tools.environment(
         OCL_ICD_VENDORS=str(folder),
+        OCLGRIND_PLUGINS=str(tools.build_plugin()),
+        SECTORS_FILE=str(lines),
+        **values,
+    )
+
+
+def simulate(folder: Path, timeout: float = 900) -> list[Use]:
+    """All cases, in a process on the simulator."""
+    settings = environment(
+        folder,
         TORCH_OPENCL_DEVICES="oclgrind",
         TORCH_OPENCL_DEVICE_CLASS="gpu",
         TORCH_OPENCL_CACHE_SIZE_MIB="0",
-        OCLGRIND_PLUGINS=str(tools.build_plugin()),
-        SECTORS_FILE=str(lines),
     )
     command = [sys.executable, "-m", "gpu.sectors"]
-    tools.checked(command, "oclgrind", timeout=timeout, env=environment)
-    text = lines.read_text()
+    tools.checked(command, "oclgrind", timeout=timeout, env=settings)
+    text = (folder / "sectors.jsonl").read_text()
     uses = read(text)
     began = [json.loads(line).get("case") for line in text.splitlines()]
     silent = {case for case in began if case} - {use.case for use in uses}

@@ -189,10 +189,10 @@ def test_intel_binary() -> None:
 def test_simulator_lines() -> None:
     record = {
         "kernel": "pack",
-        "global reads": [4, 80, 10],
-        "global writes": [4, 20, 15],
+        "global reads": [4, 80, 10, 40],
+        "global writes": [4, 20, 15, 20],
     }
-    record |= {"local reads": [2, 8, 2], "local writes": [0, 0, 0]}
+    record |= {"local reads": [2, 8, 2, 0], "local writes": [0, 0, 0, 0]}
     lines = [json.dumps({"case": "mm"}), json.dumps(record)]
     (use,) = sectors.read("\n".join(lines))
     assert (use.case, use.kernel, use.global_share) == ("mm", "pack", 0.25)

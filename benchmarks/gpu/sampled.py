@@ -1,0 +1,236 @@
+"""Runs work-groups of recorded launches in the simulator that counts sectors.
+
+The buffers, arguments and sizes are those of the trace; one
+work-group from the middle of the launch runs, and a product's first steps of its
+depth. What it asks memory for stands for the launch. Kernels whose addresses come
+from data are left out, as in replay.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from . import sectors, tools
+from .compile import Program
+from .replay import KERNELS
+from .targets import Kernel
+from .work import Work
+
+GROUPS = 1
+STEPS = 4  # of a product's depth
+SECONDS = 120  # a launch
+# One work-group says nothing of how much the others have to do.
+UNEVEN = ("multi_tensor",)
+# A work-group that runs is the one it would be in the whole launch.
+IDS = """
+#define SAMPLED_OF(d, x, y, z) ((d) == 0 ? (x) : (d) == 1 ? (y) : (z))
+#define get_group_id(d) (get_group_id(d) + SAMPLED_OF(d, {first}))
+#define get_global_id(d) (get_global_id(d) + SAMPLED_OF(d, {items}))
+#define get_num_groups(d) ((size_t)SAMPLED_OF(d, {groups}))
+#define get_global_size(d) ((size_t)SAMPLED_OF(d, {sizes}))
+#line 1
+"""
+
+
+@dataclass
+class Sample:
+    """A launch that is to run, and how much of it does.
+
+    Attributes:
+        index: in the trace's launches.
+        groups: how many of the launch's work-groups there are to one that runs.
+        depth: how much of a product's depth there is to what runs.
+    """
+
+    index: int
+    key: str
+    kernel: str
+    requested: float
+    text: str
+    options: str
+    sizes: list[int]
+    local: list[int]
+    arguments: list[dict[str, Any]]
+    groups: float
+    depth: float
+
+    @property
+    def name(self) -> str:
+        """Of the file that keeps the result."""
+        parts = [self.text, self.options, self.kernel, self.sizes, self.arguments]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+
+@dataclass
+class Found:
+    """What a launch asks memory for.
+
+    Attributes:
+        share: useful part of the sectors that its waves ask for.
+        of_requested: bytes of the sectors that the first cache does not have, over
+            those that work.py counts.
+    """
+
+    share: float
+    of_requested: float
+
+
+def sample_of(
+    index: int, launch: dict[str, Any], program: Program, kernel: Kernel, work: Work
+) -> Sample:
+    whole = [-(-g // n) for g, n in zip(launch["global"], launch["local"], strict=True)]
+    few = [min(GROUPS, whole[0]), *[1] * (len(whole) - 1)]
+    first = [(n - k) // 2 for n, k in zip(whole, few, strict=True)]
+    local = launch["local"]
+
+    def three(values: list[int], other: int) -> str:
+        return ", ".join(map(str, [*values, other, other][:3]))
+
+    ids = IDS.format(
+        first=three(first, 0),
+        items=three([f * n for f, n in zip(first, local, strict=True)], 0),
+        groups=three(whole, 1),
+        sizes=three(launch["global"], 1),
+    )
+    arguments = [dict(argument) for argument in launch["arguments"]]
+    depth = 1.0
+    names = [argument.name for argument in kernel.arguments]
+    step = re.search(r"\bSTEP=(\d+)", program.options)
+    if "depth_of_part" in names and step:
+        place = names.index("depth_of_part")
+        size = len(arguments[place]["hex"]) // 2
+        part = int.from_bytes(bytes.fromhex(arguments[place]["hex"]), "little")
+        cut = STEPS * int(step[1])
+        if part > cut:
+            arguments[place]["hex"] = cut.to_bytes(size, "little").hex()
+            depth = part / cut
+    for argument in arguments:
+        argument.pop("blocks", None)
+    return Sample(
+        index,
+        program.key,
+        launch["launch"],
+        work.requested,
+        ids + program.text,
+        program.options,
+        [k * n for k, n in zip(few, local, strict=True)],
+        local,
+        arguments,
+        prod(whole) / prod(few),
+        depth,
+    )
+
+
+def choose(
+    trace: dict[str, Any], works: list[Work], arguments: dict[tuple[int, str], Kernel]
+) -> list[Sample]:
+    """Of each program of a trace the launch that asks for most."""
+    best: dict[tuple[int, str], int] = {}
+    for index, launch in enumerate(trace["launches"]):
+        if re.search(KERNELS, launch.get("launch", "")):
+            key = launch["of"], launch["launch"]
+            if works[index].requested > works[best.get(key, index)].requested:
+                best[key] = index
+            best.setdefault(key, index)
+    result = []
+    for key, index in best.items():
+        entry = trace["programs"][str(key[0])]
+        program = Program(entry["text"], entry["options"])
+        launch = trace["launches"][index]
+        result.append(sample_of(index, launch, program, arguments[key], works[index]))
+    return result
+
+
+def found_of(sample: Sample, line: str) -> Found | None:
+    """From what the plugin wrote; None where nothing was asked for, or nothing ran."""
+    if not line:
+        return None
+    record = json.loads(line)
+    reads, writes = record["global reads"], record["global writes"]
+    # A result is written once, however deep a product is.
+    taken, least, reached = (
+        (reads[i] * sample.depth + writes[i]) * sample.groups for i in (1, 2, 3)
+    )
+    if not taken:
+        return None
+    needed = least * sectors.BYTES if sample.kernel in UNEVEN else sample.requested
+    return Found(least / taken, reached * sectors.BYTES / needed)
+
+
+def simulate(
+    samples: list[Sample], buffers: dict[str, int], folder: Path, process: str
+) -> None:
+    """Runs what was not run before; a file each under ``folder``.
+
+    Args:
+        process: a name for what the process needs while it runs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    waiting = [s for s in samples if not (folder / f"{s.name}.json").exists()]
+    if not waiting:
+        return
+    own = folder / process
+    environment = sectors.environment(own, OCLGRIND_GLOBAL_MEM_SIZE=str(1 << 36))
+    jobs = own / "jobs.json"
+    record = {"buffers": buffers, "samples": [asdict(s) for s in waiting]}
+    jobs.write_text(json.dumps(record))
+    command = [sys.executable, "-m", "gpu.sampled", str(jobs)]
+    tools.checked(command, "oclgrind", timeout=SECONDS * len(waiting), env=environment)
+
+
+def run_jobs(jobs: Path) -> None:
+    import numpy
+    import pyopencl as cl
+
+    record = json.loads(jobs.read_text())
+    context = cl.Context(cl.get_platforms()[0].get_devices())
+    queue = cl.CommandQueue(context)
+    buffers: dict[int, cl.Buffer] = {}
+    lines = Path(os.environ["SECTORS_FILE"])
+
+    def value(raw: dict[str, Any]) -> Any:
+        if "hex" in raw:
+            return numpy.frombuffer(bytes.fromhex(raw["hex"]), numpy.uint8)
+        number = raw["buffer"]
+        size = record["buffers"].get(str(number))
+        if size is not None and number not in buffers:
+            buffers[number] = cl.Buffer(context, cl.mem_flags.READ_WRITE, size)
+        return buffers.get(number)
+
+    for entry in record["samples"]:
+        sample = Sample(**entry)
+        result = jobs.parents[1] / f"{sample.name}.json"
+        try:
+            built = cl.Program(context, sample.text).build(sample.options)
+            kernel = cl.Kernel(built, sample.kernel)
+        except cl.Error:  # the simulator has no sub-groups
+            result.write_text("")
+            continue
+        for place, argument in enumerate(sample.arguments):
+            kernel.set_arg(place, value(argument))
+        cl.enqueue_nd_range_kernel(queue, kernel, sample.sizes, sample.local)
+        queue.finish()
+        line = lines.read_text().splitlines()[-1]
+        result.write_text(line + "\n")
+
+
+def read(samples: list[Sample], folder: Path) -> dict[tuple[str, str], Found]:
+    """By the program's key and the kernel's name."""
+    result = {}
+    for sample in samples:
+        line = (folder / f"{sample.name}.json").read_text()
+        if found := found_of(sample, line):
+            result[sample.key, sample.kernel] = found
+    return result
+
+
+if __name__ == "__main__":
+    run_jobs(Path(sys.argv[1]))
