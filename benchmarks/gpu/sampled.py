@@ -1,8 +1,8 @@
 """Runs work-groups of recorded launches in the simulator that counts sectors.
 
-The buffers, arguments and sizes are those of the trace; one
-work-group from the middle of the launch runs, and a product's first steps of its
-depth. What it asks memory for stands for the launch. Kernels whose addresses come
+The buffers, arguments and sizes are those of the trace; one work-group from the middle
+of the launch runs, and stands for all. A product runs twice, with a few steps of its
+depth: what they differ by is what each further step asks memory for. Kernels whose addresses come
 from data are left out, as in replay.py.
 """
 
@@ -22,10 +22,10 @@ from . import sectors, tools
 from .compile import Program
 from .replay import KERNELS
 from .targets import Kernel
-from .work import Work
+from .work import Work, value
 
 GROUPS = 1
-STEPS = 4  # of a product's depth
+STEPS = (2, 4)  # of a product's depth
 SECONDS = 120  # a launch
 # One work-group says nothing of how much the others have to do.
 UNEVEN = ("multi_tensor",)
@@ -46,8 +46,9 @@ class Sample:
 
     Attributes:
         index: in the trace's launches.
+        runs: the arguments of each.
         groups: how many of the launch's work-groups there are to one that runs.
-        depth: how much of a product's depth there is to what runs.
+        steps: of a product's depth in the launch; 0 where all of it runs.
     """
 
     index: int
@@ -58,14 +59,14 @@ class Sample:
     options: str
     sizes: list[int]
     local: list[int]
-    arguments: list[dict[str, Any]]
+    runs: list[list[dict[str, Any]]]
     groups: float
-    depth: float
+    steps: float
 
     @property
     def name(self) -> str:
         """Of the file that keeps the result."""
-        parts = [self.text, self.options, self.kernel, self.sizes, self.arguments]
+        parts = [self.text, self.options, self.kernel, self.sizes, self.runs]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
@@ -101,19 +102,21 @@ def sample_of(
         sizes=three(launch["global"], 1),
     )
     arguments = [dict(argument) for argument in launch["arguments"]]
-    depth = 1.0
+    for argument in arguments:
+        argument.pop("blocks", None)
+    runs, steps = [arguments], 0.0
     names = [argument.name for argument in kernel.arguments]
     step = re.search(r"\bSTEP=(\d+)", program.options)
     if "depth_of_part" in names and step:
         place = names.index("depth_of_part")
-        size = len(arguments[place]["hex"]) // 2
-        part = int.from_bytes(bytes.fromhex(arguments[place]["hex"]), "little")
-        cut = STEPS * int(step[1])
-        if part > cut:
-            arguments[place]["hex"] = cut.to_bytes(size, "little").hex()
-            depth = part / cut
-    for argument in arguments:
-        argument.pop("blocks", None)
+        part = value(arguments[place])
+        if part > STEPS[-1] * int(step[1]):
+            runs, steps = [], part / int(step[1])
+            for count in STEPS:
+                size = len(arguments[place]["hex"]) // 2
+                cut = (count * int(step[1])).to_bytes(size, "little").hex()
+                with_cut = [*arguments[:place], {"hex": cut}, *arguments[place + 1 :]]
+                runs.append(with_cut)
     return Sample(
         index,
         program.key,
@@ -123,9 +126,9 @@ def sample_of(
         program.options,
         [k * n for k, n in zip(few, local, strict=True)],
         local,
-        arguments,
+        runs,
         prod(whole) / prod(few),
-        depth,
+        steps,
     )
 
 
@@ -149,16 +152,22 @@ def choose(
     return result
 
 
-def found_of(sample: Sample, line: str) -> Found | None:
-    """From what the plugin wrote; None where nothing was asked for, or nothing ran."""
-    if not line:
+def found_of(sample: Sample, lines: str) -> Found | None:
+    """From what the plugin wrote, a line a run; None where nothing was asked for, or
+    nothing ran."""
+    totals = []
+    for line in lines.splitlines():
+        record = json.loads(line)
+        both = record["global reads"], record["global writes"]
+        totals.append([sum(total[i] for total in both) for i in (1, 2, 3)])
+    if not totals:
         return None
-    record = json.loads(line)
-    reads, writes = record["global reads"], record["global writes"]
-    # A result is written once, however deep a product is.
-    taken, least, reached = (
-        (reads[i] * sample.depth + writes[i]) * sample.groups for i in (1, 2, 3)
-    )
+    if sample.steps:
+        less, more = totals
+        further = (sample.steps - STEPS[1]) / (STEPS[1] - STEPS[0])
+        pairs = zip(less, more, strict=True)
+        totals = [[b + (b - a) * further for a, b in pairs]]
+    taken, least, reached = (total * sample.groups for total in totals[0])
     if not taken:
         return None
     needed = least * sectors.BYTES if sample.kernel in UNEVEN else sample.requested
@@ -196,7 +205,7 @@ def run_jobs(jobs: Path) -> None:
     buffers: dict[int, cl.Buffer] = {}
     lines = Path(os.environ["SECTORS_FILE"])
 
-    def value(raw: dict[str, Any]) -> Any:
+    def argument(raw: dict[str, Any]) -> Any:
         if "hex" in raw:
             return numpy.frombuffer(bytes.fromhex(raw["hex"]), numpy.uint8)
         number = raw["buffer"]
@@ -214,20 +223,21 @@ def run_jobs(jobs: Path) -> None:
         except cl.Error:  # the simulator has no sub-groups
             result.write_text("")
             continue
-        for place, argument in enumerate(sample.arguments):
-            kernel.set_arg(place, value(argument))
-        cl.enqueue_nd_range_kernel(queue, kernel, sample.sizes, sample.local)
-        queue.finish()
-        line = lines.read_text().splitlines()[-1]
-        result.write_text(line + "\n")
+        for arguments in sample.runs:
+            for place, raw in enumerate(arguments):
+                kernel.set_arg(place, argument(raw))
+            cl.enqueue_nd_range_kernel(queue, kernel, sample.sizes, sample.local)
+            queue.finish()
+        written = lines.read_text().splitlines()[-len(sample.runs) :]
+        result.write_text("\n".join(written))
 
 
 def read(samples: list[Sample], folder: Path) -> dict[tuple[str, str], Found]:
     """By the program's key and the kernel's name."""
     result = {}
     for sample in samples:
-        line = (folder / f"{sample.name}.json").read_text()
-        if found := found_of(sample, line):
+        lines = (folder / f"{sample.name}.json").read_text()
+        if found := found_of(sample, lines):
             result[sample.key, sample.kernel] = found
     return result
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
 from gpu import floors, report, sampled, work
 from gpu.compile import Program
 from gpu.targets import Argument, Kernel
+from gpu.work import value
 
 NAMES = ("left_memory", "left_offset", "depth", "depth_of_part")
 KERNEL = Kernel(
@@ -33,9 +39,9 @@ def _sample(depth: int) -> sampled.Sample:
 def test_a_work_group_from_the_middle_and_the_first_steps() -> None:
     sample = _sample(640)
     assert (sample.sizes, sample.local) == ([128, 1], [128, 1])
-    assert (sample.groups, sample.depth) == (210, 10)
-    assert sample.arguments[3]["hex"] == (64).to_bytes(4, "little").hex()
-    assert sample.arguments[2]["hex"] == (640).to_bytes(4, "little").hex()
+    assert (sample.groups, sample.steps) == (210, 40)
+    assert [value(arguments[3]) for arguments in sample.runs] == [32, 64]
+    assert [value(arguments[2]) for arguments in sample.runs] == [640, 640]
     for line in (
         "#define get_group_id(d) (get_group_id(d) + SAMPLED_OF(d, 14, 3, 0))",
         "#define get_global_id(d) (get_global_id(d) + SAMPLED_OF(d, 1792, 3, 0))",
@@ -44,21 +50,24 @@ def test_a_work_group_from_the_middle_and_the_first_steps() -> None:
     ):
         assert line in sample.text
     assert sample.text.endswith(PROGRAM.text)
-    assert _sample(64).depth == 1
+    assert (_sample(64).steps, len(_sample(64).runs)) == (0, 1)
     assert _sample(64).name != sample.name
 
 
 def test_what_a_launch_asks_for() -> None:
-    """Operands with the depth, results once; sectors of 32 bytes."""
-    sample = _sample(640)
-    record = {
-        "global reads": [9, 2048, 1024, 1024],
-        "global writes": [1, 512, 512, 512],
-    }
-    found = sampled.found_of(sample, json.dumps(record))
-    assert found.share == pytest.approx((10240 + 512) / (20480 + 512))
-    each = (10240 + 512) * 32
-    assert found.of_requested == pytest.approx(each / (640 * 4 * 128))
+    """Operands with the depth, a bias and the result once; sectors of 32 bytes."""
+    lines = []
+    for steps in sampled.STEPS:
+        reads = [1, *(64 + each * steps for each in (512, 256, 256))]
+        record = {"global reads": reads, "global writes": [1, 512, 512, 512]}
+        lines.append(json.dumps(record))
+    found = sampled.found_of(_sample(640), "\n".join(lines))
+    taken, least = 64 + 512 * 40 + 512, 64 + 256 * 40 + 512
+    assert found.share == pytest.approx(least / taken)
+    assert found.of_requested == pytest.approx(least * 32 / (640 * 4 * 128))
+    sample = _sample(64)
+    whole = sampled.found_of(sample, lines[1])
+    assert whole.share == pytest.approx((64 + 256 * 4 + 512) / (64 + 512 * 4 + 512))
     assert sampled.found_of(sample, "") is None  # the simulator refused it
     silent = {"global reads": [0, 0, 0, 0], "global writes": [0, 0, 0, 0]}
     assert sampled.found_of(sample, json.dumps(silent)) is None
