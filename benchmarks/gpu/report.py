@@ -123,7 +123,8 @@ class Sectors:
             name = work.kernel.rpartition(":")[2]
             if work.program >= 0:
                 key = programs[work.program].key, name
-                if found := self._sampled.get(key):
+                found = self._sampled.get(key)
+                if found and work.requested:
                     sums[name][0] += work.requested
                     sums[name][1] += work.requested / found.share
         return {name: least / taken for name, (least, taken) in sums.items()}
@@ -152,25 +153,19 @@ def arguments_of(
     return arguments
 
 
-def sample(traces: list[dict[str, Any]], kernels: Kernels) -> dict:
-    """Runs a work-group of a launch of each program in the simulator."""
-    chosen, best = {}, {}
-    for trace in traces:
-        arguments = arguments_of(trace, kernels)
-        for one in sampled.choose(trace, works_of(trace, arguments), arguments):
-            key = one.key, one.kernel
-            if key not in best or one.requested > best[key].requested:
-                best[key], chosen[key] = one, trace
+def sample(traces: list[dict[str, Any]], kernels: Kernels) -> list[dict]:
+    """A trace each: runs a work-group of a launch of each program in the simulator."""
     folder = tools.BUILD / "sampled"
 
-    def simulate(trace: dict[str, Any]) -> None:
-        own = [best[key] for key in best if chosen[key] is trace]
+    def found(trace: dict[str, Any]) -> dict[tuple[str, str], sampled.Found]:
+        arguments = arguments_of(trace, kernels)
+        chosen = sampled.choose(trace, works_of(trace, arguments), arguments)
         process = f"{trace['network']}_{trace['mode']}"
-        sampled.simulate(own, trace["buffers"], folder, process)
+        sampled.simulate(chosen, trace["buffers"], folder, process)
+        return sampled.read(chosen, folder)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(simulate, traces))
-    return sampled.read(list(best.values()), folder)
+        return list(pool.map(found, traces))
 
 
 def step_of(
@@ -302,7 +297,7 @@ def collect(
         "cards": {name: asdict(card) for name, card in CARDS.items()},
     }
     uses: list[sectors.Use] = []
-    found: dict[tuple[str, str], sampled.Found] = {}
+    found: list[dict] = [{} for _ in traces]
     kernels = Kernels(compiled)
     if "sectors" in steps:
         found = sample(traces, kernels)
@@ -321,9 +316,9 @@ def collect(
             "rows": [{**asdict(row), "error": row.error} for row in checked.rows],
             "error": checked.error,
         }
-        asked = Sectors(uses, found)
         record["steps"] = [
-            step_of(trace, kernels, asked, checked.constants) for trace in traces
+            step_of(trace, kernels, Sectors(uses, own), checked.constants)
+            for trace, own in zip(traces, found, strict=True)
         ]
     return record
 

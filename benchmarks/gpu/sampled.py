@@ -170,7 +170,9 @@ def found_of(sample: Sample, lines: str) -> Found | None:
     taken, least, reached = (total * sample.groups for total in totals[0])
     if not taken:
         return None
-    needed = least * sectors.BYTES if sample.kernel in UNEVEN else sample.requested
+    needed = least * sectors.BYTES
+    if sample.requested and sample.kernel not in UNEVEN:
+        needed = sample.requested
     return Found(least / taken, reached * sectors.BYTES / needed)
 
 
