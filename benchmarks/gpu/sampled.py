@@ -2,8 +2,8 @@
 
 The buffers, arguments and sizes are those of the trace; one work-group from the middle
 of the launch runs, and stands for all. A product runs twice, with a few steps of its
-depth: what they differ by is what each further step asks memory for. Kernels whose addresses come
-from data are left out, as in replay.py.
+depth: what they differ by is what each further step asks memory for. Kernels whose
+addresses come from data are left out, as in replay.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from .replay import KERNELS
 from .targets import Kernel
 from .work import Work, value
 
-GROUPS = 1
 STEPS = (2, 4)  # of a product's depth
 SECONDS = 120  # a launch
 # One work-group says nothing of how much the others have to do.
@@ -47,7 +46,7 @@ class Sample:
     Attributes:
         index: in the trace's launches.
         runs: the arguments of each.
-        groups: how many of the launch's work-groups there are to one that runs.
+        groups: work-groups of the launch, of which one runs.
         steps: of a product's depth in the launch; 0 where all of it runs.
     """
 
@@ -57,16 +56,16 @@ class Sample:
     requested: float
     text: str
     options: str
-    sizes: list[int]
     local: list[int]
     runs: list[list[dict[str, Any]]]
-    groups: float
+    groups: int
     steps: float
 
     @property
     def name(self) -> str:
         """Of the file that keeps the result."""
-        parts = [self.text, self.options, self.kernel, self.sizes, self.runs]
+        plugin = (tools.HERE / "sectors.cpp").read_text()
+        parts = [plugin, self.text, self.options, self.kernel, self.local, self.runs]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
@@ -88,8 +87,7 @@ def sample_of(
     index: int, launch: dict[str, Any], program: Program, kernel: Kernel, work: Work
 ) -> Sample:
     whole = [-(-g // n) for g, n in zip(launch["global"], launch["local"], strict=True)]
-    few = [min(GROUPS, whole[0]), *[1] * (len(whole) - 1)]
-    first = [(n - k) // 2 for n, k in zip(whole, few, strict=True)]
+    first = [(count - 1) // 2 for count in whole]
     local = launch["local"]
 
     def three(values: list[int], other: int) -> str:
@@ -124,10 +122,9 @@ def sample_of(
         work.requested,
         ids + program.text,
         program.options,
-        [k * n for k, n in zip(few, local, strict=True)],
         local,
         runs,
-        prod(whole) / prod(few),
+        prod(whole),
         steps,
     )
 
@@ -228,7 +225,7 @@ def run_jobs(jobs: Path) -> None:
         for arguments in sample.runs:
             for place, raw in enumerate(arguments):
                 kernel.set_arg(place, argument(raw))
-            cl.enqueue_nd_range_kernel(queue, kernel, sample.sizes, sample.local)
+            cl.enqueue_nd_range_kernel(queue, kernel, sample.local, sample.local)
             queue.finish()
         written = lines.read_text().splitlines()[-len(sample.runs) :]
         result.write_text("\n".join(written))
