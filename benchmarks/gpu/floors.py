@@ -152,13 +152,12 @@ def _sectors(record: dict[str, Any]) -> Iterator[Floor]:
             moved[name] = max(moved[name], share)
     lowest: dict[str, float] = defaultdict(lambda: 1.0)
     # As in the networks' own launches; where those cannot run, in small ones.
+    sampled = set()
     for step in record.get("steps", []):
         for name, share in step.get("useful sectors", {}).items():
+            sampled.add(name)
             if step["share of bytes"].get(name, 0.0) > MOVES:
                 lowest[name] = min(lowest[name], share)
-    sampled = {
-        name for s in record.get("steps", []) for name in s.get("useful sectors", {})
-    }
     for use in record.get("sectors", []):
         name = use["kernel"]
         is_small = bool(moved) and moved.get(name, 0.0) <= MOVES

@@ -49,8 +49,7 @@ class Shape:
         instructions: of the whole kernel.
         waves: of a work-group.
         resident: waves a unit can hold of it.
-        sectors: bytes requested over those of the sectors that reach the second
-            cache.
+        sectors: bytes requested over those of the sectors that are asked of L2.
     """
 
     rate: float = 0.7

@@ -106,6 +106,18 @@ def with_defines(options: str, defines: list[str]) -> str:
     return options
 
 
+def set_arguments(
+    kernel: cl.Kernel, arguments: list[dict[str, Any]], buffers: dict[int, cl.Buffer]
+) -> None:
+    """Those of a launch in a trace, with the buffers by their numbers there."""
+    for place, argument in enumerate(arguments):
+        if "hex" in argument:
+            value = numpy.frombuffer(bytes.fromhex(argument["hex"]), numpy.uint8)
+        else:
+            value = buffers.get(argument["buffer"])
+        kernel.set_arg(place, value)
+
+
 class Replay:
     """A trace's buffers and programs on a device."""
 
@@ -146,12 +158,7 @@ class Replay:
         """The launch number ``index``: one to warm up, then ``rounds``."""
         launch = self._trace["launches"][index]
         kernel = self._kernel(launch["of"], launch["launch"])
-        for place, argument in enumerate(launch["arguments"]):
-            if "hex" in argument:
-                value = numpy.frombuffer(bytes.fromhex(argument["hex"]), numpy.uint8)
-            else:
-                value = self.buffers.get(argument["buffer"])
-            kernel.set_arg(place, value)
+        set_arguments(kernel, launch["arguments"], self.buffers)
         events = [
             cl.enqueue_nd_range_kernel(
                 self.queue, kernel, launch["global"], launch["local"]

@@ -15,7 +15,7 @@ from .cards import CARDS, Card
 from .compile import Compiled, Compilers, Program
 from .model import Constants, Prediction, Shape, predict, shape_of, total
 from .targets import TARGETS, Kernel
-from .work import Work, is_dense, works_of
+from .work import Work, is_dense, programs_of, works_of
 
 # Of whom arguments are read, and the loops of targets without disassembler.
 REFERENCE = "gfx1030"
@@ -111,7 +111,7 @@ class Sectors:
         self._sampled: dict[tuple[str, str], sampled.Found] = found
 
     def reaching(self, program: str, name: str) -> float:
-        """Requested bytes over those of the sectors that reach the second cache."""
+        """Requested bytes over those of the sectors that are asked of L2."""
         if found := self._sampled.get((program, name)):
             return 1 / found.of_requested
         return self._worst.get(name, 1.0)
@@ -130,13 +130,6 @@ class Sectors:
         return {name: least / taken for name, (least, taken) in sums.items()}
 
 
-def programs_of(trace: dict[str, Any]) -> dict[int, Program]:
-    return {
-        int(number): Program(entry["text"], entry["options"])
-        for number, entry in trace["programs"].items()
-    }
-
-
 def arguments_of(
     trace: dict[str, Any], kernels: Kernels
 ) -> dict[tuple[int, str], Kernel]:
@@ -153,30 +146,34 @@ def arguments_of(
     return arguments
 
 
-def sample(traces: list[dict[str, Any]], kernels: Kernels) -> list[dict]:
+def sample(
+    traces: list[dict[str, Any]], works: list[list[Work]], kernels: Kernels
+) -> list[dict]:
     """A trace each: runs a work-group of a launch of each program in the simulator."""
     folder = tools.BUILD / "sampled"
+    tools.build_plugin()  # once, ahead of the threads
 
-    def found(trace: dict[str, Any]) -> dict[tuple[str, str], sampled.Found]:
-        arguments = arguments_of(trace, kernels)
-        chosen = sampled.choose(trace, works_of(trace, arguments), arguments)
+    def found(
+        trace: dict[str, Any], own: list[Work]
+    ) -> dict[tuple[str, str], sampled.Found]:
+        chosen = sampled.choose(trace, own, arguments_of(trace, kernels))
         process = f"{trace['network']}_{trace['mode']}"
         sampled.simulate(chosen, trace["buffers"], folder, process)
         return sampled.read(chosen, folder)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(found, traces))
+        return list(pool.map(found, traces, works))
 
 
 def step_of(
     trace: dict[str, Any],
+    works: list[Work],
     kernels: Kernels,
     asked: Sectors,
     constants: Constants,
 ) -> dict[str, Any]:
     """A network's step on every card."""
     programs = programs_of(trace)
-    works = works_of(trace, arguments_of(trace, kernels))
     flops = sum(op["flops"] for op in trace["ops"])
     row: dict[str, Any] = {
         "network": trace["network"],
@@ -299,8 +296,11 @@ def collect(
     uses: list[sectors.Use] = []
     found: list[dict] = [{} for _ in traces]
     kernels = Kernels(compiled)
+    works: list[list[Work]] = []
+    if "sectors" in steps or "model" in steps:
+        works = [works_of(trace, arguments_of(trace, kernels)) for trace in traces]
     if "sectors" in steps:
-        found = sample(traces, kernels)
+        found = sample(traces, works, kernels)
         uses = sectors.simulate(tools.BUILD / "simulated")
         record["sectors"] = [asdict(use) for use in uses]
     if "peer" in steps:
@@ -317,8 +317,8 @@ def collect(
             "error": checked.error,
         }
         record["steps"] = [
-            step_of(trace, kernels, Sectors(uses, own), checked.constants)
-            for trace, own in zip(traces, found, strict=True)
+            step_of(trace, own, kernels, Sectors(uses, of_it), checked.constants)
+            for trace, own, of_it in zip(traces, works, found, strict=True)
         ]
     return record
 

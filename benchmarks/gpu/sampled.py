@@ -18,11 +18,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import pyopencl as cl
+
 from . import sectors, tools
 from .compile import Program
-from .replay import KERNELS
+from .replay import KERNELS, set_arguments
 from .targets import Kernel
-from .work import Work, value
+from .work import Work, programs_of, value
 
 STEPS = (2, 4)  # of a product's depth
 SECONDS = 120  # a launch
@@ -75,8 +77,8 @@ class Found:
 
     Attributes:
         share: useful part of the sectors that its waves ask for.
-        of_requested: bytes of the sectors that the first cache does not have, over
-            those that work.py counts.
+        of_requested: bytes of the sectors that miss L1, over those that work.py
+            counts.
     """
 
     share: float
@@ -140,11 +142,10 @@ def choose(
             if works[index].requested > works[best.get(key, index)].requested:
                 best[key] = index
             best.setdefault(key, index)
+    programs = programs_of(trace)
     result = []
     for key, index in best.items():
-        entry = trace["programs"][str(key[0])]
-        program = Program(entry["text"], entry["options"])
-        launch = trace["launches"][index]
+        program, launch = programs[key[0]], trace["launches"][index]
         result.append(sample_of(index, launch, program, arguments[key], works[index]))
     return result
 
@@ -195,24 +196,19 @@ def simulate(
 
 
 def run_jobs(jobs: Path) -> None:
-    import numpy
-    import pyopencl as cl
-
     record = json.loads(jobs.read_text())
     context = cl.Context(cl.get_platforms()[0].get_devices())
     queue = cl.CommandQueue(context)
     buffers: dict[int, cl.Buffer] = {}
     lines = Path(os.environ["SECTORS_FILE"])
 
-    def argument(raw: dict[str, Any]) -> Any:
-        if "hex" in raw:
-            return numpy.frombuffer(bytes.fromhex(raw["hex"]), numpy.uint8)
-        number = raw["buffer"]
-        size = record["buffers"].get(str(number))
-        if size is not None and number not in buffers:
-            buffers[number] = cl.Buffer(context, cl.mem_flags.READ_WRITE, size)
-        return buffers.get(number)
+    def allocate(arguments: list[dict[str, Any]]) -> None:
+        for number in {raw["buffer"] for raw in arguments if "buffer" in raw}:
+            size = record["buffers"].get(str(number))
+            if size is not None and number not in buffers:
+                buffers[number] = cl.Buffer(context, cl.mem_flags.READ_WRITE, size)
 
+    seen = 0
     for entry in record["samples"]:
         sample = Sample(**entry)
         result = jobs.parents[1] / f"{sample.name}.json"
@@ -223,11 +219,14 @@ def run_jobs(jobs: Path) -> None:
             result.write_text("")
             continue
         for arguments in sample.runs:
-            for place, raw in enumerate(arguments):
-                kernel.set_arg(place, argument(raw))
+            allocate(arguments)
+            set_arguments(kernel, arguments, buffers)
             cl.enqueue_nd_range_kernel(queue, kernel, sample.local, sample.local)
             queue.finish()
-        written = lines.read_text().splitlines()[-len(sample.runs) :]
+        written = lines.read_text().splitlines()[seen:]
+        if len(written) != len(sample.runs):
+            raise RuntimeError(f"the plugin saw no run of {sample.kernel}")
+        seen += len(written)
         result.write_text("\n".join(written))
 
 

@@ -2,12 +2,12 @@
 //
 // A wave's accesses by one instruction are one request. A request for global
 // memory takes the 32-byte sectors that its addresses lie in; the bytes it
-// wants would fit in fewer. Reads go through a cache of a work-group's own,
-// which keeps the sectors used last; waves take turns at barriers. A request
-// for local memory takes as many cycles as the fullest of 32 banks of 4-byte
-// words; equal words are broadcast. $SECTORS_WAVE is the number of lanes of a
-// wave (32), $SECTORS_CACHE the bytes of the cache (16384). A line of JSON for
-// each kernel's end goes to $SECTORS_FILE.
+// wants would fit in fewer. Reads go through an L1 cache for each work-group,
+// with LRU replacement; between barriers waves run one after the other. A
+// request for local memory takes as many cycles as the fullest of 32 banks of
+// 4-byte words; equal words are broadcast. $SECTORS_WAVE is the number of lanes
+// of a wave (32), $SECTORS_CACHE the bytes of the cache (16384). A line of JSON
+// for each kernel's end goes to $SECTORS_FILE.
 #include "Context.h"
 #include "Kernel.h"
 #include "KernelInvocation.h"

@@ -164,6 +164,14 @@ def _grouped_bytes(launch: dict[str, Any], program: Program) -> float:
     return float(elements * sum(element_size(f"storage_{m}", m) for m in moves))
 
 
+def programs_of(trace: dict[str, Any]) -> dict[int, Program]:
+    """A trace's programs, by number."""
+    return {
+        int(number): Program(entry["text"], entry["options"])
+        for number, entry in trace["programs"].items()
+    }
+
+
 def works_of(
     trace: dict[str, Any], kernels: dict[tuple[int, str], Kernel]
 ) -> list[Work]:
@@ -172,10 +180,7 @@ def works_of(
     Args:
         kernels: by program and name, from the compiler that knows arguments.
     """
-    programs = {
-        int(number): Program(entry["text"], entry["options"])
-        for number, entry in trace["programs"].items()
-    }
+    programs = programs_of(trace)
     ops: dict[int, dict[str, Any]] = {}
     for op in trace["ops"]:
         for index in range(op["begin"], op["end"]):
