@@ -83,13 +83,13 @@ Tensor& fill_scalar(Tensor& self, const at::Scalar& value) {
                   .resize_outputs(false)
                   .build();
   // torch's CPU checks the range of a half's number for more elements than one.
-  const bool is_unchecked =
-      self.numel() == 1 && at::isReducedFloatingType(self.scalar_type());
-  pointwise(
-      iter,
-      kFill,
-      {is_unchecked ? rounded_to_half(value.toDouble(), self.scalar_type())
-                    : value});
+  if (self.numel() == 1 && at::isReducedFloatingType(self.scalar_type())) {
+    const double number = value.toDouble();
+    pointwise(
+        iter, kFill, at::Scalar(rounded_to_half(number, self.scalar_type())));
+  } else {
+    pointwise(iter, kFill, value);
+  }
   return self;
 }
 

@@ -31,8 +31,9 @@ using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 using OutputRefs = std::tuple<Tensor&, Tensor&, Tensor&>;
 
-Tensor value_or_undefined(const OptionalTensor& tensor) {
-  return tensor.value_or(Tensor());
+const Tensor& value_or_undefined(const OptionalTensor& tensor) {
+  static const Tensor undefined;
+  return tensor.has_value() ? *tensor : undefined;
 }
 
 // Contiguous where a tensor is that and channels_last at once.
@@ -70,18 +71,21 @@ at::MemoryFormat format_of_gradient(const Tensor& input,
   return agree ? dense_format_of(input).value_or(suggested) : suggested;
 }
 
-void check_params(const Tensor& input, std::initializer_list<Tensor> params) {
+void check_params(const Tensor& input,
+                  const Tensor& weight,
+                  const Tensor& bias,
+                  const Tensor& running_mean,
+                  const Tensor& running_var) {
   check_floating("batch_norm", input);
-  for (const Tensor& param : params) {
-    TORCH_CHECK(!param.defined() || param.numel() == input.size(1),
+  for (const Tensor* param : {&weight, &bias, &running_mean, &running_var}) {
+    TORCH_CHECK(!param->defined() || param->numel() == input.size(1),
                 "a parameter should contain ",
                 input.size(1),
                 " elements not ",
-                param.numel());
+                param->numel());
   }
-  for (size_t i = 0; i + 1 < params.size(); i += 2) {
-    check_param_pair(input, params.begin()[i], params.begin()[i + 1]);
-  }
+  check_param_pair(input, weight, bias);
+  check_param_pair(input, running_mean, running_var);
 }
 
 // As on the CPU, evaluation saves nothing.
@@ -94,11 +98,11 @@ Statistics batch_norm_into(const Tensor& input,
                            double momentum,
                            double epsilon,
                            const Tensor& out) {
-  const Tensor weight = value_or_undefined(weight_opt);
-  const Tensor bias = value_or_undefined(bias_opt);
-  const Tensor running_mean = value_or_undefined(running_mean_opt);
-  const Tensor running_var = value_or_undefined(running_var_opt);
-  check_params(input, {weight, bias, running_mean, running_var});
+  const Tensor& weight = value_or_undefined(weight_opt);
+  const Tensor& bias = value_or_undefined(bias_opt);
+  const Tensor& running_mean = value_or_undefined(running_mean_opt);
+  const Tensor& running_var = value_or_undefined(running_var_opt);
+  check_params(input, weight, bias, running_mean, running_var);
   for (const Tensor* statistics : {&running_mean, &running_var}) {
     TORCH_CHECK(!statistics->defined() || statistics->dim() == 1,
                 "batch_norm: running statistics of 1 dimension expected, but "
@@ -295,10 +299,10 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
                                    bool train,
                                    double epsilon,
                                    std::array<bool, 3> output_mask) {
-  const Tensor weight = value_or_undefined(weight_opt);
-  const Tensor running_mean = value_or_undefined(running_mean_opt);
-  const Tensor running_var = value_or_undefined(running_var_opt);
-  check_params(input, {weight, weight, running_mean, running_var});
+  const Tensor& weight = value_or_undefined(weight_opt);
+  const Tensor& running_mean = value_or_undefined(running_mean_opt);
+  const Tensor& running_var = value_or_undefined(running_var_opt);
+  check_params(input, weight, weight, running_mean, running_var);
   check_scalar_type(grad_output, input.scalar_type());
   TORCH_CHECK(grad_output.sizes() == input.sizes(),
               "batch_norm_backward: a gradient of sizes ",

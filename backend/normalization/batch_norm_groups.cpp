@@ -262,13 +262,9 @@ bool join_evaluation(const Tensor& input,
       });
 }
 
-bool has_one_type(const Tensor& input, std::initializer_list<Tensor> params) {
-  for (const Tensor& param : params) {
-    if (param.defined()) {
-      return all_of_type(param.scalar_type(), params);
-    }
-  }
-  return input.defined();
+template <class... Tensors>
+bool has_one_type(const Tensor& input, const Tensors&... params) {
+  return all_of_type(param_type(params..., input), params...);
 }
 
 }  // namespace
@@ -284,7 +280,7 @@ bool batch_norm_by_groups(const Tensor& input,
                           const Tensor& out) {
   const Plan plan({out, input});
   if (!plan.is_supported() ||
-      !has_one_type(input, {weight, bias, running_mean, running_var})) {
+      !has_one_type(input, weight, bias, running_mean, running_var)) {
     return false;
   }
   const Tensor means = plan.workspace();
@@ -325,7 +321,7 @@ bool batch_norm_evaluation_by_groups(const Tensor& input,
                                      const Tensor& out) {
   const Plan plan({out, input});
   if (!plan.is_supported() ||
-      !has_one_type(input, {weight, bias, running_mean, running_var})) {
+      !has_one_type(input, weight, bias, running_mean, running_var)) {
     return false;
   }
   if (join_evaluation(
@@ -360,7 +356,7 @@ bool batch_norm_gradients_by_groups(const Tensor& grad_output,
       {grad_input.defined() ? grad_input : input, input, grad_output});
   const at::ScalarType type = param_type(weight, grad_weight, grad_bias, input);
   if (!plan.is_supported() ||
-      !has_one_type(input, {weight, grad_weight, grad_bias})) {
+      !has_one_type(input, weight, grad_weight, grad_bias)) {
     return false;
   }
   const Tensor sums = plan.workspace();

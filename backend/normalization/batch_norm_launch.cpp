@@ -108,7 +108,7 @@ Statistics batch_norm_training(const Tensor& input,
   const at::ScalarType type =
       param_type(weight, bias, running_mean, running_var, input);
   if (!problem.is_by_kept_channels() ||
-      !all_of_type(type, {weight, bias, running_mean, running_var})) {
+      !all_of_type(type, weight, bias, running_mean, running_var)) {
     const Statistics statistics =
         batch_statistics(input, running_mean, running_var, momentum, epsilon);
     batch_norm_transform(input, statistics, weight, bias, out);
@@ -191,7 +191,7 @@ void batch_norm_evaluation(const Tensor& input,
   const BatchNormProblem problem({out, input});
   const at::ScalarType type = running_mean.scalar_type();
   if (!problem.is_by_channels() ||
-      !all_of_type(type, {weight, bias, running_var})) {
+      !all_of_type(type, weight, bias, running_var)) {
     batch_norm_transform(
         input,
         running_statistics(input, running_mean, running_var, epsilon),

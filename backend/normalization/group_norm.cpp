@@ -139,7 +139,7 @@ Outputs native_group_norm(const Tensor& self,
   }
   const BatchNormProblem problem({sizes.by_group(out), sizes.by_group(input)});
   const at::ScalarType type = param_type(weight, bias, input);
-  if (problem.is_by_kept_channels() && all_of_type(type, {weight, bias})) {
+  if (problem.is_by_kept_channels() && all_of_type(type, weight, bias)) {
     const Tensor mean = at::empty({batch, groups}, options);
     const Tensor inverse_deviation = at::empty({batch, groups}, options);
     with_compute_type(input, [&](auto number) {
@@ -163,7 +163,7 @@ Outputs native_group_norm(const Tensor& self,
   }
   const NormRows rows{
       batch * groups, sizes.group_channels() * pixels, type, pixels, groups};
-  if (is_by_groups(input, rows) && all_of_type(type, {weight, bias})) {
+  if (is_by_groups(input, rows) && all_of_type(type, weight, bias)) {
     const Tensor mean = at::empty({batch, groups}, options);
     const Tensor inverse_deviation = at::empty({batch, groups}, options);
     norm_by_groups(

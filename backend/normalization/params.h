@@ -6,9 +6,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
-#include <initializer_list>
-
 namespace torch_opencl::ops {
 
 // Calls `launch` with a number of the kernels' compute_t.
@@ -31,12 +28,9 @@ at::ScalarType param_type(const at::Tensor& first, const Tensors&... others) {
   }
 }
 
-inline bool all_of_type(at::ScalarType type,
-                        std::initializer_list<at::Tensor> params) {
-  return std::all_of(
-      params.begin(), params.end(), [&](const at::Tensor& param) {
-        return !param.defined() || param.scalar_type() == type;
-      });
+template <class... Tensors>
+bool all_of_type(at::ScalarType type, const Tensors&... params) {
+  return ((!params.defined() || params.scalar_type() == type) && ...);
 }
 
 // Parameters have the input's dtype or, beside half types, float.

@@ -16,6 +16,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <string_view>
@@ -141,8 +142,7 @@ struct Operands {
 };
 
 // Strides in elements, at least one dimension.
-Operands describe(const at::TensorIteratorBase& iter) {
-  Operands operands;
+void describe(const at::TensorIteratorBase& iter, Operands& operands) {
   const int dimensions = iter.ndim();
   operands.sizes[0] = 1;
   for (int d = 0; d < dimensions; ++d) {
@@ -151,15 +151,17 @@ Operands describe(const at::TensorIteratorBase& iter) {
   for (int i = 0; i < iter.ntensors(); ++i) {
     operands.data[i] = iter.data_ptr(i);
     operands.strides[i] = {};
-    const int64_t item = static_cast<int64_t>(iter.element_size(i));
+    // A shift: elements have 1, 2, 4, 8 or 16 bytes.
+    const int item =
+        std::countr_zero(static_cast<uint64_t>(iter.element_size(i)));
+    const at::IntArrayRef strides = iter.strides(i);
     for (int d = 0; d < dimensions; ++d) {
-      operands.strides[i][d] = static_cast<int32_t>(iter.strides(i)[d] / item);
+      operands.strides[i][d] = static_cast<int32_t>(strides[d] >> item);
     }
     if (!iter.is_cpu_scalar(i) && dimensions > 0) {
       operands.contiguous &= dimensions == 1 && operands.strides[i][0] == 1;
     }
   }
-  return operands;
 }
 
 // Where another dimension is the innermost of a large input than of the output,
@@ -280,7 +282,8 @@ Plan plan_pointwise(runtime::Device& device,
               kMaxOperands,
               " operands, got ",
               iter.ntensors());
-  Plan plan{describe(iter)};
+  Plan plan;
+  describe(iter, plan.operands);
   plan.common = keeps_dtypes(op) ? iter.dtype(0) : common_dtype(iter);
   plan.compute = compute_type(plan.common);
   check_dtype(op, plan.common);
