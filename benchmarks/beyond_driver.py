@@ -23,10 +23,13 @@ _SOURCE = Path(__file__).with_name("null_driver.c")
 _CALLS = 500
 
 
-def measured(device: str, quick: bool = False) -> dict[str, float]:
+def measured(
+    device: str, quick: bool = False, environment: dict[str, str] | None = None
+) -> dict[str, float]:
     """Seconds of each of overhead.py's tiny ops; nothing without a C compiler.
 
-    Raises RuntimeError with what the process wrote where it fails.
+    ``environment`` is added to this process's. Raises RuntimeError with what the
+    process wrote where it fails.
     """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
@@ -37,7 +40,7 @@ def measured(device: str, quick: bool = False) -> dict[str, float]:
         subprocess.run(command, check=True)
         process = subprocess.run(
             [sys.executable, __file__, device, "3" if quick else "20"],
-            env={**os.environ, "LD_PRELOAD": str(library)},
+            env={**os.environ, **(environment or {}), "LD_PRELOAD": str(library)},
             capture_output=True,
             text=True,
         )

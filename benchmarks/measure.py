@@ -38,7 +38,7 @@ LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
 _BURST_SECONDS = 0.02
 _LONGEST_BURST = 1000
 # Of a burst's calls, ahead of it: those of 12 ms.
-_WARMING_SHARE = 0.6
+WARMING_SHARE = 0.6
 
 
 def default_devices() -> list[str]:
@@ -141,7 +141,7 @@ def interleave(
         for device, function in functions.items():
             progress(f"{device}: round {number + 1}")
             wait_for_idle_threads()
-            for _ in range(int(bursts[device] * _WARMING_SHARE)):
+            for _ in range(int(bursts[device] * WARMING_SHARE)):
                 function()
             times[device].append(seconds_of(function, places[device], bursts[device]))
     return times
