@@ -232,6 +232,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--limit", type=float, default=0.02, help="what is called slower or faster"
     )
     parser.add_argument("--json", metavar="FILE", help="also as JSON; - for stdout")
+    parser.add_argument("--quick", action="store_true", help="small and inaccurate")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
@@ -241,6 +242,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     for checkout in (options.before, options.after):
         if not list(checkout.glob("python/torch_opencl/_C*")):
             parser.error(f"{checkout} is no checkout in which `make build` ran")
+    if options.quick:
+        options.seconds, options.starts = 0.5, 2
     return options
 
 

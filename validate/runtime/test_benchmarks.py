@@ -21,6 +21,7 @@ COMMANDS = {
     "ops": "--family softmax --filter cross --devices {device} cpu",
     "overhead": "--devices {device}",
     "profile_network": "--model mobilenet_v2 --device {device}",
+    "revisions": "--before {checkout} --of ops --match cross_entropy --device {device}",
     "roofline": "--devices {device}",
     "superres": "--devices {device} cpu",
     "sweep": "--family random module --devices {device} cpu",
@@ -42,7 +43,7 @@ def test_benchmark(device, name, tmp_path):
         [
             sys.executable,
             BENCHMARKS / f"{name}.py",
-            *COMMANDS[name].format(device=device).split(),
+            *COMMANDS[name].format(device=device, checkout=BENCHMARKS.parent).split(),
             "--quick",
             "--json",
             numbers,
