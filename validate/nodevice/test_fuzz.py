@@ -292,3 +292,14 @@ def test_windows_without_an_element(side, padding, is_empty):
 def test_excluded_ops_exist():
     names = {op.name for op in ops_by_name().values()}
     assert set(known.EXCLUDED) <= names
+
+
+def test_a_sparse_layout_that_both_refuse():
+    program = generate(1)
+    on_cpu = NotImplementedError(
+        "Could not run 'aten::as_strided_' with arguments from the 'SparseCPU' backend."
+    )
+    mine = NotImplementedError("Cannot access storage of SparseTensorImpl")
+    assert known.error(program, mine, on_cpu)
+    assert not known.error(program, RuntimeError(str(mine)), on_cpu)
+    assert not known.error(program, None, ValueError(str(on_cpu)))
