@@ -40,7 +40,8 @@ class Result:
 def _sums_magnitude(target: str, args: tuple, result) -> torch.Tensor | int:
     """How large the terms of a sum are together, of which its error is a rounding: of
     a dot product by Cauchy and Schwarz, of a matrix product as that of the magnitudes,
-    of a transform as its largest element."""
+    of a transform as its largest element. The mean of equal elements may be a rounding
+    off, whose square is their variance."""
     if target in ("dot", "vdot"):
         norms = [torch.linalg.vector_norm(factor) for factor in args]
         magnitude = norms[0] * norms[1]
@@ -48,6 +49,10 @@ def _sums_magnitude(target: str, args: tuple, result) -> torch.Tensor | int:
         magnitude = resolve(target)(*(factor.abs() for factor in args))
     elif target.startswith("fft.") and result.numel() > 0:
         magnitude = result.abs().max()
+    elif target in ("var", "std") and result.numel() > 0:
+        magnitude = args[0].abs().max()
+        if target == "var":
+            magnitude = magnitude.square() * torch.finfo(magnitude.dtype).eps
     else:
         return 0
     return torch.complex(magnitude, magnitude) if result.is_complex() else magnitude

@@ -123,6 +123,24 @@ def test_the_imaginary_part_of_a_product_is_a_rounding(monkeypatch):
     assert verdict.status == "pass", verdict.message
 
 
+@pytest.mark.parametrize(("off", "status"), [(4e-33, "pass"), (0.1, "wrong")])
+def test_a_variance_of_equal_numbers_in_a_graph(monkeypatch, off, status):
+    """Their mean may be a rounding off, which the CPU's is not."""
+    calls = iter([False, True])
+
+    def run_compiled(graph, _, *tensors):
+        (variance,) = graph(*tensors)
+        return [variance + off] if next(calls) else [variance]
+
+    monkeypatch.setattr(actions, "run_compiled", run_compiled)
+    steps = (Step("var", (Ref(0), 0), {}, 1),)
+    call = Step("action:run_compiled", (Graph((0,), steps), False, Ref(0)), {}, 2)
+    numbers = torch.full((5,), 0.7, dtype=torch.float64)
+    equal = Input(numbers, Layout(expanded=(0,)))
+    verdict = judge.judge(Program({0: equal}, [call], "torch.compile"), CPU)
+    assert verdict.status == status, verdict.message
+
+
 @pytest.mark.parametrize("off", [1e-7, 1e-3])
 def test_integers_of_rounded_floats_in_a_graph(monkeypatch, off):
     """The sine next to -1 is no error where truncation makes it 0; another one is."""

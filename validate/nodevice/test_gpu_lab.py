@@ -13,9 +13,11 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from gpu import (
     gate,
     isa,
+    lab,
     model,
     peer,
     published,
+    report,
     sectors,
     targets,
     units,
@@ -436,6 +438,35 @@ def test_gate_compiles_one_product_of_a_tile() -> None:
     plain = [Program("kernel a", ""), Program("kernel b", "")]
     given = [product(64, "1"), product(64, "2"), product(128, "1"), *plain]
     assert gate.slice_of(given) == [given[0], given[2], *plain]
+
+
+def test_each_target_has_the_traces_of_its_device(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(lab.tools, "BUILD", tmp_path)
+    compiled: list[tuple[str, str]] = []
+
+    def compile_all(self, programs, names, **_):
+        compiled.extend((p.text, name) for p in programs for name in names)
+        return []
+
+    monkeypatch.setattr("gpu.compile.Compilers.compile", compile_all)
+    traces = [
+        {"device": "", "programs": {"0": {"text": "a", "options": ""}}},
+        {"device": "intel", "programs": {"0": {"text": "b", "options": ""}}},
+    ]
+    programs, _ = lab.compile_for(traces, ["gfx1030", "dg2", "sm_86"], 1)
+    assert [program.text for program in programs] == ["a", "b"]
+    assert compiled == [("a", "gfx1030"), ("a", "sm_86"), ("b", "dg2")]
+
+
+def test_rows_of_two_devices_are_one() -> None:
+    def row(card: str, launches: int) -> dict:
+        by_card = {"milliseconds": {card: 1.0}, "share of peak": {card: 0.5}}
+        by_card |= {"slowest": {card: []}, "reached": {card: {}}}
+        return {"network": "bert", "mode": "train", "launches": launches, **by_card}
+
+    (whole,) = report.merged([row("RTX 3060", 88), row("Arc A770", 90)])
+    assert whole["launches"] == 88
+    assert list(whole["milliseconds"]) == ["RTX 3060", "Arc A770"]
 
 
 def test_programs_of_matrix_units() -> None:
