@@ -19,6 +19,7 @@ from typing import Any
 
 from . import floors, tools, units
 from .compile import Compiled, Program
+from .targets import RECORDED
 
 TARGETS = ("gfx1030", "sm_86", "dg2")
 BASELINE = tools.HERE / "baseline.json"
@@ -159,10 +160,10 @@ def main(update: bool) -> int:
         print("gpu gate: not checked:", *lacking, sep="\n  ")
         return 1
     traces = lab.traces_of(list(NETWORKS), True, ["train"])
-    programs = slice_of(lab.programs_of(traces))
+    programs, compiled = lab.compile_for(traces, TARGETS, JOBS, slice_of)
     names = {program.key: program.name for program in programs}
-    compiled = Compilers().compile(programs, TARGETS, jobs=JOBS)
-    halves = halves_of(programs)
+    of_amd = {c.program for c in compiled if c.target == "gfx1030"}
+    halves = halves_of(p for p in programs if p.key in of_amd)
     names |= {program.key: program.name for program in halves}
     compiled += Compilers().compile(halves, ["gfx1030"], jobs=JOBS)
     for target, own in units.programs().items():
@@ -173,7 +174,9 @@ def main(update: bool) -> int:
         baseline = updated(baseline, private_memory(compiled, names))
         BASELINE.write_text(json.dumps(baseline, indent=1, sort_keys=True) + "\n")
     wrong = faults(compiled, names, bytes_of(baseline))
-    wrong += launch_faults({t["network"]: len(t["launches"]) for t in traces})
+    for device in RECORDED:
+        own = [trace for trace in traces if trace["device"] == device]
+        wrong += launch_faults({t["network"]: len(t["launches"]) for t in own})
     for line in wrong:
         print(line)
     kernels = sum(len(program.kernels) for program in compiled)

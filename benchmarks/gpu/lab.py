@@ -17,10 +17,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import tools
+
+if TYPE_CHECKING:
+    from .compile import Compiled, Program
 
 ROOT = tools.HERE.parents[1]
 STEPS = ("trace", "compile", "sectors", "peer", "model", "report")
@@ -52,9 +55,13 @@ def say(text: str) -> None:
 
 
 def traces_of(
-    networks: list[str], again: bool, modes: Sequence[str] = ("infer", "train")
+    networks: list[str],
+    again: bool,
+    modes: Sequence[str] = ("infer", "train"),
+    devices: Sequence[str] = ("", "intel"),
 ) -> list[dict[str, Any]]:
-    """A trace a network and mode, kept under build/gpu/traces."""
+    """A trace a network, mode and device (of targets.RECORDED), kept under
+    build/gpu/traces."""
     from . import trace, zoo
 
     recorder = tools.build_recorder()
@@ -65,11 +72,13 @@ def traces_of(
         for mode in modes:
             if not zoo.batch_of(network, mode):
                 continue
-            file = folder / f"{network}_{mode}.json"
-            if again or not file.exists():
-                say(f"tracing {network} {mode}")
-                trace.trace(network, mode, recorder, file)
-            result.append(json.loads(file.read_text()))
+            for device in devices:
+                name = f"{network}_{mode}_{device}".strip("_")
+                file = folder / f"{name}.json"
+                if again or not file.exists():
+                    say(f"tracing {name}")
+                    trace.trace(network, mode, device, recorder, file)
+                result.append(json.loads(file.read_text()))
     return result
 
 
@@ -86,6 +95,28 @@ def programs_of(traces: list[dict[str, Any]]):
     return sorted(found.values(), key=lambda program: (program.name, program.key))
 
 
+def compile_for(
+    traces: list[dict[str, Any]],
+    targets: Sequence[str],
+    jobs: int,
+    chosen: Callable[[list[Program]], list[Program]] = lambda programs: programs,
+) -> tuple[list[Program], list[Compiled]]:
+    """Each device's programs, or those chosen of them, for its targets."""
+    from .compile import Compilers
+    from .targets import RECORDED, recorded_as
+
+    programs: dict[str, Program] = {}
+    compiled: list[Compiled] = []
+    for device in RECORDED:
+        own = chosen(programs_of([t for t in traces if t["device"] == device]))
+        names = [name for name in targets if recorded_as(name) == device]
+        say(f"{len(own)} programs, {len(names)} targets: {' '.join(names)}")
+        progress = _quietly(len(own))
+        compiled += Compilers().compile(own, names, progress=progress, jobs=jobs)
+        programs |= {program.key: program for program in own}
+    return list(programs.values()), compiled
+
+
 def main() -> int:
     options = parse()
     started = time.perf_counter()
@@ -96,7 +127,6 @@ def main() -> int:
 
         return gate.main(options.update_baseline)
     from . import measured, report
-    from .compile import Compilers
     from .targets import TARGETS
     from .zoo import ALL
 
@@ -106,17 +136,12 @@ def main() -> int:
     traces = traces_of(networks, options.again)
     if options.steps == ["trace"]:
         return 0
-    programs = programs_of(traces)
-    say(f"{len(programs)} programs, {len(options.targets or TARGETS)} targets")
-    compiled = Compilers().compile(
-        programs,
-        options.targets or list(TARGETS),
-        progress=_quietly(len(programs)),
-        jobs=os.cpu_count() or 1,
-    )
+    targets = options.targets or list(TARGETS)
+    programs, compiled = compile_for(traces, targets, os.cpu_count() or 1)
     if options.steps == ["trace", "compile"]:
         return 0
-    record = report.collect(traces, programs, compiled, options.steps)
+    references = report.references(programs, compiled)
+    record = report.collect(traces, programs, compiled, references, options.steps)
     measured.add_real_gpu(record)
     report.write(record, ROOT)
     say(f"wrote report/gpu.html, gpu.json and docs/gpu.md; {_minutes(started)}")

@@ -1,6 +1,6 @@
 // The recorder's device: what it says about itself, its queues and its events,
-// which are complete at once. $RECORDER_COMPUTE_UNITS, _LOCAL_MEMORY and
-// _GROUP_SIZE make it another device.
+// which are complete at once. $RECORDER_VENDOR, _COMPUTE_UNITS, _LOCAL_MEMORY
+// and _GROUP_SIZE make it another device.
 #include "recorder.h"
 
 extern "C" {
@@ -121,8 +121,12 @@ cl_int clGetDeviceInfo(cl_device_id id,
     case CL_DEVICE_OPENCL_C_VERSION:
       return give_text("OpenCL C 1.2", space, to, needed);
     case CL_DEVICE_NAME:
-    case CL_DEVICE_VENDOR:
       return give_text("Recorder", space, to, needed);
+    case CL_DEVICE_VENDOR: {
+      const char* vendor = std::getenv("RECORDER_VENDOR");
+      return give_text(
+          vendor == nullptr ? "Recorder" : vendor, space, to, needed);
+    }
     case CL_DRIVER_VERSION:
       return give_text("1", space, to, needed);
     default:

@@ -14,7 +14,7 @@ from . import peer, published, render, sampled, sectors, tools
 from .cards import CARDS, Card
 from .compile import Compiled, Compilers, Program
 from .model import Constants, Prediction, Shape, predict, shape_of, total
-from .targets import TARGETS, Kernel
+from .targets import TARGETS, Kernel, recorded_as
 from .work import Work, is_dense, programs_of, works_of
 
 # Of whom arguments are read, and the loops of targets without disassembler.
@@ -46,6 +46,13 @@ class Kernels:
             raise ValueError(f"{name} was not compiled for {own.target}")
         loop, instructions = known.loops.get(name), known.instructions.get(name, 0)
         return shape_of(kernel, own.target, loop, instructions, useful)
+
+
+def references(programs: list[Program], compiled: list[Compiled]) -> list[Compiled]:
+    """Of the programs that were not compiled for REFERENCE."""
+    known = {c.program for c in compiled if c.target == REFERENCE}
+    others = [program for program in programs if program.key not in known]
+    return Compilers().compile(others, [REFERENCE], jobs=os.cpu_count() or 1)
 
 
 def summary(compiled: list[Compiled]) -> list[dict[str, Any]]:
@@ -157,7 +164,7 @@ def sample(
         trace: dict[str, Any], own: list[Work]
     ) -> dict[tuple[str, str], sampled.Found]:
         chosen = sampled.choose(trace, own, arguments_of(trace, kernels))
-        process = f"{trace['network']}_{trace['mode']}"
+        process = f"{trace['network']}_{trace['mode']}_{trace['device']}".strip("_")
         sampled.simulate(chosen, trace["buffers"], folder, process)
         return sampled.read(chosen, folder)
 
@@ -172,7 +179,7 @@ def step_of(
     asked: Sectors,
     constants: Constants,
 ) -> dict[str, Any]:
-    """A network's step on every card."""
+    """A network's step on every card that its trace holds for."""
     programs = programs_of(trace)
     flops = sum(op["flops"] for op in trace["ops"])
     row: dict[str, Any] = {
@@ -192,6 +199,8 @@ def step_of(
         "useful sectors": asked.useful(works, programs),
     }
     for card in CARDS.values():
+        if recorded_as(card.target) != trace["device"]:
+            continue
         predictions = predict_step(works, programs, kernels, asked, card, constants)
         seconds = total(predictions)
         row["milliseconds"][card.name] = seconds * 1e3
@@ -199,6 +208,17 @@ def step_of(
         row["slowest"][card.name] = _slowest(works, predictions)
         row["reached"][card.name] = _reached(works, programs, predictions, card)
     return row
+
+
+def merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a network and mode, its cards those of all its rows; all else is the
+    first one's."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        whole = found.setdefault((row["network"], row["mode"]), row)
+        for what in ("milliseconds", "share of peak", "slowest", "reached"):
+            whole[what] |= row[what]
+    return list(found.values())
 
 
 def predict_step(works, programs, kernels, asked, card, constants) -> list[Prediction]:
@@ -277,9 +297,10 @@ def collect(
     traces: list[dict[str, Any]],
     programs: list[Program],
     compiled: list[Compiled],
+    references: list[Compiled],
     steps: list[str],
 ) -> dict[str, Any]:
-    """Everything, as plain values."""
+    """Everything, as plain values; `references` are for REFERENCE alone."""
     names = {program.key: program.name for program in programs}
     record: dict[str, Any] = {
         "tools": tools.versions(),
@@ -295,7 +316,7 @@ def collect(
     }
     uses: list[sectors.Use] = []
     found: list[dict] = [{} for _ in traces]
-    kernels = Kernels(compiled)
+    kernels = Kernels([*compiled, *references])
     works: list[list[Work]] = []
     if "sectors" in steps or "model" in steps:
         works = [works_of(trace, arguments_of(trace, kernels)) for trace in traces]
@@ -309,17 +330,21 @@ def collect(
         peers = Compilers().compile(of_peer, targets)
         record["peer"] = kernel_rows(peers, {p.key: "CLBlast" for p in of_peer})
     if "model" in steps:
-        training = {t["network"]: t for t in traces if t["mode"] == "train"}
+        training = {
+            t["network"]: t for t in traces if t["mode"] == "train" and not t["device"]
+        }
         checked = published.validate(training)
         record["validation"] = {
             "constants": asdict(checked.constants),
             "rows": [{**asdict(row), "error": row.error} for row in checked.rows],
             "error": checked.error,
         }
-        record["steps"] = [
-            step_of(trace, own, kernels, Sectors(uses, of_it), checked.constants)
-            for trace, own, of_it in zip(traces, works, found, strict=True)
-        ]
+        record["steps"] = merged(
+            [
+                step_of(trace, own, kernels, Sectors(uses, of_it), checked.constants)
+                for trace, own, of_it in zip(traces, works, found, strict=True)
+            ]
+        )
     return record
 
 

@@ -37,6 +37,25 @@ TARGETS = {
 }
 
 
+# What the recorder says of itself, by family, where kernels are chosen by it: an Arc
+# A770's vendor, execution units and local memory.
+RECORDED = {
+    "": {},
+    "intel": {
+        "RECORDER_VENDOR": "Intel(R) Corporation",
+        "RECORDER_COMPUTE_UNITS": "512",
+        "RECORDER_LOCAL_MEMORY": "65536",
+        "RECORDER_GROUP_SIZE": "1024",
+    },
+}
+
+
+def recorded_as(target: str) -> str:
+    """The key of RECORDED whose traces hold for a target."""
+    family = TARGETS[target].family
+    return family if family in RECORDED else ""
+
+
 @dataclass
 class Argument:
     """Of a kernel: `type` as it is written, `is_const` of what is pointed to."""

@@ -19,16 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from . import tools
+from .targets import RECORDED
 
 ELEMENT_SIZES = (1, 2, 4, 8)
 # Kernels that are enqueued ahead of a pending launch.
 AHEAD = ("random_bernoulli", "reduce")
 
 
-def trace(network: str, mode: str, recorder: Path, to: Path) -> dict[str, Any]:
+def trace(
+    network: str, mode: str, device: str, recorder: Path, to: Path
+) -> dict[str, Any]:
     """One step of a network of zoo.py in a process of its own.
 
     Args:
+        device: what the recorder says it is, a key of RECORDED.
         recorder: the folder of recorder.cpp's library.
         to: the file that is written.
     """
@@ -36,6 +40,7 @@ def trace(network: str, mode: str, recorder: Path, to: Path) -> dict[str, Any]:
         "LD_LIBRARY_PATH": str(recorder),
         "TORCH_OPENCL_DEVICES": "recorder",
         "TORCH_OPENCL_CACHE_SIZE_MIB": "0",
+        **RECORDED[device],
     }
     process = subprocess.run(
         [sys.executable, "-m", "gpu.trace", network, mode, str(to)],
@@ -48,7 +53,9 @@ def trace(network: str, mode: str, recorder: Path, to: Path) -> dict[str, Any]:
         raise RuntimeError(
             f"no trace of {network} {mode}:\n{process.stderr or process.stdout}"
         )
-    return json.loads(to.read_text())
+    found = {"device": device, **json.loads(to.read_text())}
+    to.write_text(json.dumps(found))
+    return found
 
 
 class Blocks:
