@@ -16,7 +16,6 @@ measure.py.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import statistics
 import sys
@@ -193,12 +192,6 @@ def measure_network(
     return row
 
 
-def release(devices: list[str]) -> None:
-    gc.collect()
-    for kind in {torch.device(device).type for device in devices} - {"cpu"}:
-        getattr(torch, kind).empty_cache()
-
-
 def means(rows: list[Row], device: str, to: str) -> dict[str, float]:
     """Geometric means of the ratios, by mode, and of all."""
     ratios = {
@@ -293,7 +286,7 @@ def measure_all(options: argparse.Namespace, console: Console) -> dict[str, obje
                     progress.update(task, doing=f"{name} {mode}, {text}")
 
                 rows.append(measure_network(name, mode, options, doing))
-                release(options.devices)
+                measure.release(options.devices)
                 progress.advance(task)
     settings = ("batch", "image_size", "memory_format", "dtype", "autocast")
     return {

@@ -22,7 +22,6 @@ ops        the layers and shapes of ops.py, the device's work included
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 import json
 import os
@@ -38,14 +37,10 @@ from pathlib import Path
 
 import beyond_driver
 import measure
-import torch
 import torch_opencl
+from case import Run
 from rich.progress import Progress
 from rich.table import Table
-
-Run = Callable[[], object]
-# Of a network, as networks.py has them.
-_BATCH, _IMAGE_SIZE = 16, 224
 
 
 def works_of(kind: str, device: str) -> dict[str, Callable[[], Run]]:
@@ -57,7 +52,7 @@ def works_of(kind: str, device: str) -> dict[str, Callable[[], Run]]:
         return {f"{c.family} {c.name}": lambda c=c: c.make(device) for c in cases}
     import networks
 
-    options = networks.parse(["--batch", str(_BATCH), "--image-size", str(_IMAGE_SIZE)])
+    options = networks.parse([])
     place = networks.Place(device, options.memory_format)
     return {
         f"{name} {mode}": lambda name=name, mode=mode: networks.step_of(
@@ -81,8 +76,7 @@ def serve(kind: str, device: str) -> None:
             answer = {"file": torch_opencl.__file__, "works": list(works)}
         elif request["do"] == "make":
             del function
-            gc.collect()
-            torch.opencl.empty_cache()
+            measure.release([device])
             function = works[request["work"]]()
             answer = measure.burst_of(function, device)
         elif request["do"] == "time":
@@ -149,7 +143,7 @@ def joined(starts: list[list[float]]) -> list[float]:
 
 
 def lower_quartile(values: list[float]) -> float:
-    return statistics.quantiles(values, n=4)[0]
+    return statistics.quantiles(values, n=4, method="inclusive")[0]
 
 
 @dataclass
@@ -253,7 +247,7 @@ def compare_overhead(options: argparse.Namespace, progress: Progress) -> list[Ro
     for start in range(options.starts):
         for which in ("before", "after") if start % 2 else ("after", "before"):
             environment = environment_of(getattr(options, which))
-            found = beyond_driver.measured(options.device, environment=environment)
+            found = beyond_driver.measured(options.device, options.quick, environment)
             for work, seconds in found.items():
                 if re.search(options.match, work):
                     row = rows.setdefault(work, Row(work))
