@@ -55,14 +55,12 @@ def say(text: str) -> None:
 
 
 def traces_of(
-    networks: list[str],
-    again: bool,
-    modes: Sequence[str] = ("infer", "train"),
-    devices: Sequence[str] = ("", "intel"),
+    networks: list[str], again: bool, modes: Sequence[str] = ("infer", "train")
 ) -> list[dict[str, Any]]:
     """A trace a network, mode and device (of targets.RECORDED), kept under
     build/gpu/traces."""
     from . import trace, zoo
+    from .targets import RECORDED
 
     recorder = tools.build_recorder()
     folder = tools.BUILD / "traces"
@@ -72,8 +70,8 @@ def traces_of(
         for mode in modes:
             if not zoo.batch_of(network, mode):
                 continue
-            for device in devices:
-                name = f"{network}_{mode}_{device}".strip("_")
+            for device in RECORDED:
+                name = trace.name_of(network, mode, device)
                 file = folder / f"{name}.json"
                 if again or not file.exists():
                     say(f"tracing {name}")

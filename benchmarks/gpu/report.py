@@ -15,6 +15,7 @@ from .cards import CARDS, Card
 from .compile import Compiled, Compilers, Program
 from .model import Constants, Prediction, Shape, predict, shape_of, total
 from .targets import TARGETS, Kernel, recorded_as
+from .trace import name_of
 from .work import Work, is_dense, programs_of, works_of
 
 # Of whom arguments are read, and the loops of targets without disassembler.
@@ -164,7 +165,7 @@ def sample(
         trace: dict[str, Any], own: list[Work]
     ) -> dict[tuple[str, str], sampled.Found]:
         chosen = sampled.choose(trace, own, arguments_of(trace, kernels))
-        process = f"{trace['network']}_{trace['mode']}_{trace['device']}".strip("_")
+        process = name_of(trace["network"], trace["mode"], trace["device"])
         sampled.simulate(chosen, trace["buffers"], folder, process)
         return sampled.read(chosen, folder)
 

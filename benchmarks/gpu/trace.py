@@ -58,6 +58,11 @@ def trace(
     return found
 
 
+def name_of(network: str, mode: str, device: str) -> str:
+    """Of the files of a trace."""
+    return f"{network}_{mode}_{device}".strip("_")
+
+
 class Blocks:
     """Which block of the allocator a (buffer, offset) lies in.
 
