@@ -195,6 +195,8 @@ Tensor roll_one_by_one(const Tensor& self,
       result = at::cat({result.narrow(dim, first, size - first),
                         result.narrow(dim, 0, first)},
                        dim);
+    } else {
+      result = result.contiguous();  // copy: as on the CPU
     }
   }
   return result.is_same(self) ? self.clone(at::MemoryFormat::Preserve) : result;
@@ -212,22 +214,25 @@ Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
               dims.size());
   Moves moves(self.dim());
   bool rolls = false;
+  // The CPU joins two parts, of which an empty one counts as contiguous.
+  at::MemoryFormat format = self.suggest_memory_format();
   for (size_t i = 0; i < dims.size(); ++i) {
     const int64_t dim =
         at::maybe_wrap_dim(dims[i], self.dim(), /*wrap_scalar=*/false);
     if (self.numel() > 0) {
       Move& move = moves[dim];
+      if (first_of(self.size(dim), shifts[i]) == 0) {
+        format = at::MemoryFormat::Contiguous;
+      }
       move.first = first_of(self.size(dim), shifts[i] - move.first);
       rolls |= move.first > 0;
     }
   }
   if (!rolls) {
-    return self.clone(self.numel() == 0 ? at::MemoryFormat::Preserve
-                                        : self.suggest_memory_format());
+    return self.clone(self.numel() == 0 ? at::MemoryFormat::Preserve : format);
   }
   if (aten::device_of(self).is_cpu()) {
-    Tensor out =
-        at::empty(self.sizes(), self.options(), self.suggest_memory_format());
+    Tensor out = at::empty(self.sizes(), self.options(), format);
     if (move_at_once(self, out, std::move(moves))) {
       return out;
     }

@@ -161,6 +161,16 @@ def test_flips_and_rolls_of_rows(device, dtype, width):
             _same(x, y, lambda x, dims=dims, shifts=shifts: x.roll(shifts, dims))
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_roll_by_nothing_is_laid_out_as_on_the_cpu(device, batch):
+    x = torch.randn(batch, 5, 3, 4).contiguous(memory_format=torch.channels_last)
+    for shifts, dims in ((0, 1), (6, 2), ((1, 4), (1, 3)), ((1, -1), (1, 1)), (2, 0)):
+        expected = x.roll(shifts, dims)
+        result = x.to(device).roll(shifts, dims)
+        assert result.stride() == expected.stride()
+        assert torch.equal(result.cpu(), expected)
+
+
 def test_flips_and_rolls_of_layouts(device):
     x = torch.randn(3, 5, 6, 18)
     images = torch.randn(2, 3, 7, 19).to(memory_format=torch.channels_last)
