@@ -120,7 +120,14 @@ std::string element_text(const PointwiseKey& key, const Index& index) {
   }
   text += reports_text(key, /*lanes=*/false);
   if (!keeps_dtypes(*key.op)) {
-    const std::string value = rounded_text(key, 0, expression_of(key));
+    std::string value = rounded_text(key, 0, expression_of(key));
+    if (key.dtypes[0] != key.compute && !is_floating(key.compute) &&
+        !is_complex(key.compute)) {
+      // Integers wrap around in the common dtype: compilers, to whom that is
+      // undefined, would compute in a wider output's.
+      text += "const volatile compute_t wrapped = " + value + ";\n";
+      value = "wrapped";
+    }
     return text +
            (key.dtypes[0] == DType::kBool && !is_complex(key.compute)
                 ? "store_condition(p0, " + index(0) + ", (" + value + ") != 0)"

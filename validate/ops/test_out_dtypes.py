@@ -79,6 +79,32 @@ def test_one_output(device, name, dtype):
         _check(_OPS[name], x, [out], device)
 
 
+_WRAPPING = {
+    "add": torch.add,
+    "sub": lambda x, y, out: torch.sub(x, y, alpha=3, out=out),
+    "mul": torch.mul,
+    "square": lambda x, y, out: torch.square(x, out=out),
+    "addcmul": lambda x, y, out: torch.addcmul(x, x, y, out=out),
+    "pow": lambda x, y, out: torch.pow(x, 3, out=out),
+    "bitwise_left_shift": lambda x, y, out: torch.bitwise_left_shift(x, 3, out=out),
+    "add of a number": lambda x, y, out: torch.add(x, 100, alpha=7, out=out),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
+@pytest.mark.parametrize("name", _WRAPPING)
+def test_integers_wrap_around_in_their_own_dtype(device, name, dtype):
+    limits = torch.iinfo(dtype)
+    x = torch.randint(limits.min, limits.max, (7, 13)).to(dtype)
+    x[0, :3] = torch.tensor([limits.min, limits.max, 0])
+    y = x.flip(1)
+    for wanted in (torch.int64, torch.float32, torch.float16, torch.int32):
+        expected = _WRAPPING[name](x, y, out=torch.empty(7, 13, dtype=wanted))
+        out = torch.empty(7, 13, dtype=wanted, device=device)
+        result = _WRAPPING[name](x.to(device), y.to(device), out=out)
+        assert torch.equal(result.cpu(), expected)
+
+
 @pytest.mark.parametrize("name", _PAIRS)
 def test_values_and_indices(device, name):
     x = torch.stack([torch.randperm(7) for _ in range(5)]).to(torch.int32)
