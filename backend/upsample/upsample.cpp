@@ -125,12 +125,23 @@ bool goes_by_pixels(const UpsampleGeometry<Scale>& geometry,
           std::max(geometry.large[1], geometry.large[2]) <= kMostColumns);
 }
 
+// torch's CPU has two kernels that find the nearest neighbour, which differ
+// where a scale is given: one takes sizes that stay or double for scales of 1
+// and 2, the other computes positions of float64 in float64.
+bool is_separable(const Tensor& read, bool writes_large) {
+  const bool is_vectorized =
+      read.dim() == 5 && read.size(1) > 3 &&
+      read.is_contiguous(at::MemoryFormat::ChannelsLast3d);
+  return writes_large && read.dim() != 4 && !is_vectorized;
+}
+
 template <class Scale>
 void launch_upsample(Mode mode,
                      const Rest& rest,
                      const Tensor& large,
                      const Tensor& small,
-                     bool writes_large) {
+                     bool writes_large,
+                     bool separable) {
   const Tensor& written = writes_large ? large : small;
   const int spatial = static_cast<int>(large.dim()) - 2;
   UpsampleGeometry<Scale> geometry{};
@@ -168,6 +179,7 @@ void launch_upsample(Mode mode,
            {{"DTYPE", dtype_of(written)},
             {"MODE", static_cast<int>(mode)},
             {"ALIGN_CORNERS", rest.align_corners},
+            {"SEPARABLE", separable},
             {"ROUND", written.scalar_type() == at::kByte}},
            range(plane, ceil_div(planes, planes_of_item), 1, 1),
            geometry,
@@ -187,6 +199,7 @@ void launch_upsample(Mode mode,
         {{"DTYPE", dtype_of(written)},
          {"MODE", static_cast<int>(mode)},
          {"ALIGN_CORNERS", rest.align_corners},
+         {"SEPARABLE", separable},
          {"HAS_DEPTH", geometry.large[0] > 1 || geometry.small[0] > 1},
          {"COLUMNS", kColumns},
          {"LANES", 16}},
@@ -208,6 +221,7 @@ void launch_upsample(Mode mode,
          {{"DTYPE", dtype_of(written)},
           {"MODE", static_cast<int>(mode)},
           {"ALIGN_CORNERS", rest.align_corners},
+          {"SEPARABLE", separable},
           {"CHANNELS_LAST", channels_last},
           {"ROUND", written.scalar_type() == at::kByte},
           {"WG_SIZE", kWorkGroup}},
@@ -241,11 +255,15 @@ void resample(Mode mode,
   }
   const Tensor& large = writes_large ? result : source;
   const Tensor& small = writes_large ? source : result;
-  const bool is_nearest = mode == Mode::kNearest || mode == Mode::kNearestExact;
-  if (written.scalar_type() == at::kDouble && !is_nearest) {
-    launch_upsample<double>(mode, rest, large, small, writes_large);
+  const bool separable =
+      (mode == Mode::kNearest || mode == Mode::kNearestExact) &&
+      is_separable(read, writes_large);
+  const bool is_by_float =
+      mode == Mode::kNearest || (mode == Mode::kNearestExact && !separable);
+  if (written.scalar_type() == at::kDouble && !is_by_float) {
+    launch_upsample<double>(mode, rest, large, small, writes_large, separable);
   } else {
-    launch_upsample<float>(mode, rest, large, small, writes_large);
+    launch_upsample<float>(mode, rest, large, small, writes_large, separable);
   }
   if (!result.is_same(written)) {
     written.copy_(result);

@@ -124,3 +124,29 @@ def test_halves_of_bytes_go_up(device, antialias):
     given = {"size": (2, 1), "mode": "bilinear", "antialias": antialias}
     result = interpolate(x.to(device), **given).cpu().flatten()
     assert result.tolist() == [2, 5]  # of 1.5 and 4.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize(
+    ("size", "factor"), [(3, 2.3), (5, 1.1), (17, 2.3), (6, 0.51), (4, 2.0), (9, 1.0)]
+)
+def test_nearest_by_a_scale_beside_the_sizes(device, size, factor, mode, dtype):
+    """Sizes that double or stay, by a scale that is not 2 or 1."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    for axes in (1, 2, 3):
+        for channels in (1, 3, 5):
+            x = torch.randn(2, channels, size, *[3] * (axes - 1), dtype=dtype)
+            for layout in (torch.contiguous_format, formats.get(axes + 2)):
+                if layout is None:
+                    continue
+
+                def call(x, layout=layout, factors=(factor, *[1.5] * (axes - 1))):
+                    x = x.contiguous(memory_format=layout).requires_grad_()
+                    y = interpolate(x, scale_factor=factors, mode=mode)
+                    (grad,) = torch.autograd.grad(y, x, y.detach())
+                    return y.detach().cpu(), grad.cpu()
+
+                expected, result = call(x), call(x.to(device))
+                assert torch.equal(result[0], expected[0])
+                torch.testing.assert_close(result[1], expected[1])
