@@ -121,8 +121,8 @@ std::string element_text(const PointwiseKey& key, const Index& index) {
   text += reports_text(key, /*lanes=*/false);
   if (!keeps_dtypes(*key.op)) {
     std::string value = rounded_text(key, 0, expression_of(key));
-    if (key.dtypes[0] != key.compute && !is_floating(key.compute) &&
-        !is_complex(key.compute)) {
+    if (key.dtypes[0] != key.compute && key.dtypes[0] != DType::kBool &&
+        !is_floating(key.compute) && !is_complex(key.compute)) {
       // Integers wrap around in the common dtype: compilers, to whom that is
       // undefined, would compute in a wider output's.
       text += "const volatile compute_t wrapped = " + value + ";\n";

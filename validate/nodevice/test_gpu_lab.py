@@ -444,11 +444,12 @@ def test_each_target_has_the_traces_of_its_device(monkeypatch, tmp_path) -> None
     monkeypatch.setattr(lab.tools, "BUILD", tmp_path)
     compiled: list[tuple[str, str]] = []
 
-    def compile_all(self, programs, names, **_):
-        compiled.extend((p.text, name) for p in programs for name in names)
-        return []
+    class Compilers:
+        def compile(self, programs, names, **_):
+            compiled.extend((p.text, name) for p in programs for name in names)
+            return []
 
-    monkeypatch.setattr("gpu.compile.Compilers.compile", compile_all)
+    monkeypatch.setattr("gpu.compile.Compilers", Compilers)
     traces = [
         {"device": "", "programs": {"0": {"text": "a", "options": ""}}},
         {"device": "intel", "programs": {"0": {"text": "b", "options": ""}}},
