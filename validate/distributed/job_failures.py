@@ -9,19 +9,10 @@ import time
 
 import torch
 import torch.distributed as dist
-from jobs import check, run_checks
+from jobs import check, error_of, run_checks
 
 DEVICE = torch.device(os.environ["DEVICE"])
 SECONDS = 4
-
-
-def error_of(function) -> tuple[str, float]:
-    start = time.monotonic()
-    try:
-        function()
-    except RuntimeError as error:
-        return str(error), time.monotonic() - start
-    raise AssertionError("no error")
 
 
 @check

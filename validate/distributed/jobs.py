@@ -43,6 +43,16 @@ def run_checks() -> None:
     print("all checks passed", flush=True)
 
 
+def error_of(function: Callable) -> tuple[str, float]:
+    """The text of the RuntimeError that the call raises, and the seconds until it."""
+    start = time.monotonic()
+    try:
+        function()
+    except RuntimeError as error:
+        return str(error), time.monotonic() - start
+    raise AssertionError("no error")
+
+
 def environments(processes: int, **environment: str) -> list[dict[str, str]]:
     """What torchrun gives each process."""
     with socket.socket() as free:
