@@ -175,7 +175,8 @@ std::string inner_moments_text(const ReductionKey& key) {
          finish_text(key, key.is_split) + "}\n";
 }
 
-// Four vectors in turn hide the latency of an addition.
+// Four vectors in turn hide the latency of an addition. What is left of a line
+// is joined by itself first: of short lines it is half of all elements.
 std::string inner_vectors_text(const ReductionKey& key) {
   const std::string identity = kIdentity;
   std::string steps;
@@ -191,7 +192,7 @@ std::string inner_vectors_text(const ReductionKey& key) {
       vector_combine_text(key, "lanes2", "lanes3") +
       vector_combine_text(key, "lanes0", "lanes2") +
       fold_text(key, "folded", "lost", "lanes0", "lanes_t") +
-      combine_text(key, "folded_rest", "rest") +
+      fold_text(key, "folded_rest", "lost_rest", "rest") +
       "lanes0 = lanes1 = lanes2 = lanes3 = " + identity +
       ";\nrest = IDENTITY;\nsince = 0;\n";
   std::string fold_lanes;
@@ -203,16 +204,18 @@ std::string inner_vectors_text(const ReductionKey& key) {
          "lanes_t lanes0 = " + identity +
          ";\nlanes_t lanes1 = lanes0, lanes2 = lanes0, lanes3 = lanes0;\n"
          "lanes_t folded = lanes0, lost = lanes0;\n"
-         "state_t rest = IDENTITY, folded_rest = IDENTITY;\n"
+         "state_t rest = IDENTITY, folded_rest = rest, lost_rest = rest;\n"
          "int since = 0;\n" +
          lines_text(key) + "for (; i + 4 * LANES <= run; i += 4 * LANES) {\n" +
          steps + "}\nfor (; i + LANES <= run; i += LANES) " +
          vector_step_text(key, "lanes0", load_vector_text(key, "at + i")) +
-         "for (; i < run; ++i) " +
+         "state_t tail = IDENTITY;\nfor (; i < run; ++i) " +
          step_text(
-             key, "rest", [](int) { return "at + i"; }, "r + i") +
+             key, "tail", [](int) { return "at + i"; }, "r + i") +
+         combine_text(key, "rest", "tail") +
          "since += run;\nif (since >= BLOCK) {\n" + fold + "}\nr += run;\n}\n" +
-         fold + regain_text(key, "folded", "lost") + fold_lanes +
+         fold + regain_text(key, "folded", "lost") +
+         regain_text(key, "folded_rest", "lost_rest") + fold_lanes +
          "state_t state = folded.s0;\n" +
          combine_text(key, "state", "folded_rest") +
          finish_text(key, key.is_split) + "}\n";

@@ -321,3 +321,9 @@ def test_a_sparse_layout_that_both_refuse():
     assert known.error(program, mine, on_cpu)
     assert not known.error(program, RuntimeError(str(mine)), on_cpu)
     assert not known.error(program, None, ValueError(str(on_cpu)))
+
+
+def test_a_variance_that_only_the_cpu_refuses():
+    on_cpu = RuntimeError("std_var_all: Unsupported dtype BFloat16")
+    assert known.error(generate(1), None, on_cpu)
+    assert not known.error(generate(1), RuntimeError("another"), on_cpu)

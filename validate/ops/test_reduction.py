@@ -177,6 +177,17 @@ def test_rounding_errors_do_not_grow(device, shape):
         assert error < bound, error.item()
 
 
+def test_ends_of_lines_keep_their_precision(device):
+    """Equal terms, whose rounding errors are of one sign. Half of them are behind the
+    last full vector of a line of 31."""
+    x = torch.full((4000, 50), 0.1)
+    y = x.to(device)
+    for line in (3, 16, 31, 47):
+        expected = x[:, :line].double().sum().item()
+        actual = y[:, :line].sum().item(), y[:, :line].mean().item() * 4000 * line
+        assert max(abs(total / expected - 1) for total in actual) < 4e-6, line
+
+
 def test_sums_of_infinities(device):
     infinity = float("inf")
     x = torch.randn(5, 3000)
