@@ -190,13 +190,13 @@ def test_ends_of_lines_keep_their_precision(device):
 
 def test_sums_of_infinities(device):
     infinity = float("inf")
-    x = torch.randn(5, 3000)
+    x = torch.rand(5, 3000)  # of one sign: sums that cancel lose digits
     x[0, 7] = x[1, 2999] = infinity
     x[2, 0], x[2, 2000], x[3, 100] = infinity, -infinity, -infinity
     for there in (x, x.t().contiguous().t()):
         y = there.to(device)
         for op in (torch.sum, torch.mean, torch.nansum, torch.var):
-            wanted, got = op(there, 1), op(y, 1).cpu()
+            wanted, got = op(there.double(), 1).float(), op(y, 1).cpu()
             torch.testing.assert_close(got, wanted, equal_nan=True)
 
 
