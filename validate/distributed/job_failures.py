@@ -9,7 +9,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from jobs import check, error_of, run_checks
+from jobs import assert_connection_fails, check, error_of, run_checks
 
 DEVICE = torch.device(os.environ["DEVICE"])
 SECONDS = 4
@@ -82,11 +82,9 @@ def a_killed_peer() -> None:
     if dist.get_rank() == 1:
         print("all checks passed", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    text, seconds = error_of(
+    assert_connection_fails(
         lambda: [dist.all_reduce(x, group=group) for _ in range(1000)]
     )
-    assert seconds < 30, seconds
-    assert "onnection" in text or "imed out" in text, text
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from jobs import check, error_of, run_checks
+from jobs import assert_connection_fails, check, run_checks
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
     bf16_compress_hook,
@@ -73,11 +73,9 @@ def a_pulled_cable() -> None:
     if dist.get_rank() == 0:
         torch.opencl.synchronize()
         subprocess.run(["ip", "link", "set", "eth0", "down"], check=True)
-    text, seconds = error_of(
+    assert_connection_fails(
         lambda: [dist.all_reduce(x, group=group) for _ in range(1000)]
     )
-    assert seconds < 30, seconds
-    assert "onnection" in text or "imed out" in text, text
 
 
 if __name__ == "__main__":

@@ -53,6 +53,13 @@ def error_of(function: Callable) -> tuple[str, float]:
     raise AssertionError("no error")
 
 
+def assert_connection_fails(function: Callable) -> None:
+    """Of a lost peer: an error of the connection or a time-out, within 30 s."""
+    text, seconds = error_of(function)
+    assert seconds < 30, seconds
+    assert "onnection" in text or "imed out" in text, text
+
+
 def environments(processes: int, **environment: str) -> list[dict[str, str]]:
     """What torchrun gives each process."""
     with socket.socket() as free:
