@@ -37,6 +37,7 @@ def environment(device_class: str) -> dict[str, str]:
         "OCL_ICD_VENDORS": str(vendors),
         "TORCH_OPENCL_DEVICES": "oclgrind",
         "TORCH_OPENCL_TEST": "",
+        "COLUMNS": "500",  # pytest leaves out the reason where a line is full
         "TORCH_OPENCL_DEBUG": "2",
         "TORCH_OPENCL_DEVICE_CLASS": device_class,
         "OCLGRIND_DATA_RACES": "1",

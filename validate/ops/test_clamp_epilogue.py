@@ -70,6 +70,8 @@ def test_training(device, layout, size):
     grad = torch.randn_like(x)
     inputs = [x.clone().requires_grad_(), x.to(device).requires_grad_()]
     results = [model(it) for model, it in zip(models, inputs, strict=True)]
+    # Where rounding decides the sign, one has a gradient and the other none.
+    grad[(results[0] > 0) != (results[1].cpu() > 0)] = 0
     for result in results:
         result.backward(grad.to(result.device))
     torch.testing.assert_close(results[1].cpu(), results[0])
