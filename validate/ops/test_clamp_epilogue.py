@@ -65,21 +65,20 @@ def test_training(device, layout, size):
     """Running statistics and gradients, of a cache's channels and of larger ones."""
     models = [nn.Sequential(nn.BatchNorm2d(6), nn.ReLU(inplace=True)) for _ in "ab"]
     models[1].load_state_dict(models[0].state_dict())
+    models[0].double()
     models[1].to(device)
     x = layout(torch.randn(9, 6, size, size))
     grad = torch.randn_like(x)
-    inputs = [x.clone().requires_grad_(), x.to(device).requires_grad_()]
+    inputs = [x.double().requires_grad_(), x.to(device).requires_grad_()]
     results = [model(it) for model, it in zip(models, inputs, strict=True)]
     # Where rounding decides the sign, one has a gradient and the other none.
     grad[(results[0] > 0) != (results[1].cpu() > 0)] = 0
     for result in results:
-        result.backward(grad.to(result.device))
-    torch.testing.assert_close(results[1].cpu(), results[0])
-    torch.testing.assert_close(inputs[1].grad.cpu(), inputs[0].grad)
-    for ours, cpus in zip(
-        models[1].state_dict().values(), models[0].state_dict().values(), strict=True
-    ):
-        torch.testing.assert_close(ours.cpu(), cpus)
+        result.backward(grad.to(result))
+    expected = [results[0], inputs[0].grad, *models[0].state_dict().values()]
+    found = [results[1], inputs[1].grad, *models[1].state_dict().values()]
+    for ours, exact in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), exact.to(ours.dtype))
 
 
 def test_result_nobody_holds(device):
