@@ -37,6 +37,9 @@ LEFT_OUT = {
     "op_table": {"test_forward[sgn": _LANES, "test_forward[sign": _LANES},
     "packed_weights": {"test_a_writer_beside_a_reader_that_packs": _THREADS},
     "pooling": {"test_results_larger_than_caches": _LARGE},
+    "quantized": {
+        "test_weights_longer_than_a_block_of_lines": "takes 20 GiB of memory"
+    },
     "random": {"test_exponential_is_never_zero": _LARGE},
     "softmax": {"test_results_past_the_caches": _LARGE},
     "solvers": {"test_the_fastest_is_taken_and_kept": "runs each solver many times"},
