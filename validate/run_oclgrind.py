@@ -118,7 +118,10 @@ def main() -> int:
         names = ", ".join(idle)
         console.print(f"not launched by these cases ({len(idle)}): {names}")
         for stem in options.tests:
-            for test, reason in cases.LEFT_OUT.get(stem, {}).items():
+            reasons = {}
+            for device_class in options.classes:
+                reasons |= cases.left_out(stem, device_class)
+            for test, reason in reasons.items():
                 console.print(f"left out: test_{stem}.py::{test}: {reason}")
         for kernel, reason in cases.LEFT_OUT_KERNELS.items():
             console.print(f"left out: {kernel}: {reason}")

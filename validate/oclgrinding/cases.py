@@ -37,9 +37,6 @@ LEFT_OUT = {
     "op_table": {"test_forward[sgn": _LANES, "test_forward[sign": _LANES},
     "packed_weights": {"test_a_writer_beside_a_reader_that_packs": _THREADS},
     "pooling": {"test_results_larger_than_caches": _LARGE},
-    "quantized": {
-        "test_weights_longer_than_a_block_of_lines": "takes 20 GiB of memory"
-    },
     "random": {"test_exponential_is_never_zero": _LARGE},
     "softmax": {"test_results_past_the_caches": _LARGE},
     "solvers": {"test_the_fastest_is_taken_and_kept": "runs each solver many times"},
@@ -47,6 +44,12 @@ LEFT_OUT = {
     "user_kernels": {
         "test_raw_kernel_errors": _LOG,
         "test_errors_of_a_definition": _LOG,
+    },
+}
+# The same of the kernels that GPUs get.
+LEFT_OUT_OF_GPU_CLASS = {
+    "quantized": {
+        "test_weights_longer_than_a_block_of_lines": "takes 20 GiB of memory"
     },
 }
 # Kernels that no case launches, and why.
@@ -91,6 +94,12 @@ def _group(test: str) -> str:
     return name
 
 
+def left_out(stem: str, device_class: str) -> dict[str, str]:
+    """test -> reason."""
+    of_class = LEFT_OUT_OF_GPU_CLASS if device_class == "gpu" else {}
+    return LEFT_OUT.get(stem, {}) | of_class.get(stem, {})
+
+
 def choose(
     wanted: list[str], device_class: str, cases: int, seed: int
 ) -> dict[str, list[str]]:
@@ -115,7 +124,7 @@ def choose(
         if "test_op_table" in name and "test_forward" not in name:
             continue  # the same kernels, once more
         stem = name.partition("::")[0].rpartition("/test_")[2].removesuffix(".py")
-        if name.rpartition("::")[2] in LEFT_OUT.get(stem, {}):
+        if name.rpartition("::")[2] in left_out(stem, device_class):
             continue
         members = random.Random(f"{seed} {name}").sample(members, len(members))
         chosen[stem] += members[:cases]
