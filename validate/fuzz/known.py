@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 
 import torch
-from fuzz.program import Program, Ref
+from fuzz.execute import CPU, Machine
+from fuzz.program import Program, Ref, references
 from fuzz.tensors import Input
 
 # Op (the subject of a case) and why no case is made of it.
@@ -142,8 +144,8 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         return "of a power of a negative number the sign of an imaginary 0 decides"
     if ("avg_pool3d" in op or op == "narrow_copy") and _has_out(program):
         return "torch's CPU writes a strided out as if it were contiguous"
-    if "sequence" in op and _writes_to_what_it_views(program):
-        return "as on CUDA, an out is resized onto a strided view of itself"
+    if "sequence" in op and _resizes_out_over_what_it_reads(program):
+        return "an out is resized over what its op reads; the order of elements decides"
     is_batch_norm = op in ("native_batch_norm", "_native_batch_norm_legit")
     if is_batch_norm and _has_out(program) and _strided(program):
         return "torch's CPU, given an out, reads a strided input as if contiguous"
@@ -234,18 +236,30 @@ def _has_out(program: Program) -> bool:
     return any("out" in step.kwargs for step in program.steps)
 
 
-def _writes_to_what_it_views(program: Program) -> bool:
-    """Whether the out of a step is what another of its arguments was taken from."""
-    sources = {
-        step.result: step.args[0].name
-        for step in program.steps
-        if step.target == "action:take"
-    }
+def _resizes_out_over_what_it_reads(program: Program) -> bool:
+    """Whether a step's out takes another size in memory that another argument has.
+    torch looks for overlaps before it resizes."""
+    machine = Machine(program.inputs, CPU)
     for step in program.steps:
+        if step.target == "forget":
+            machine.forget(step.args[0].name)
+            continue
         out = step.kwargs.get("out")
-        names = [leaf.name for leaf in step.args if isinstance(leaf, Ref)]
-        if isinstance(out, Ref) and any(sources.get(n) == out.name for n in names):
-            return True
+        wanted = machine.values.get(out.name) if isinstance(out, Ref) else None
+        size = wanted.size() if torch.is_tensor(wanted) else None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                machine.do(step)
+        except Exception:  # the judge compares errors
+            return False
+        if size is None or wanted.size() == size:
+            continue
+        memory = wanted.untyped_storage().data_ptr()
+        for name in references(step) - {out.name}:
+            read = machine.values[name]
+            if torch.is_tensor(read) and read.untyped_storage().data_ptr() == memory:
+                return True
     return False
 
 

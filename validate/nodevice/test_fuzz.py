@@ -327,3 +327,24 @@ def test_a_variance_that_only_the_cpu_refuses():
     on_cpu = RuntimeError("std_var_all: Unsupported dtype BFloat16")
     assert known.error(generate(1), None, on_cpu)
     assert not known.error(generate(1), RuntimeError("another"), on_cpu)
+
+
+@pytest.mark.parametrize(
+    ("taken", "source", "out", "is_resized"),
+    [
+        (slice(1, None), 1, 2, True),  # an empty view
+        (slice(0, None, 2), 2, 1, True),  # what is read is a part of it
+        (slice(0, 2), 2, 2, False),  # in place
+        (slice(0, 2), 3, 2, False),  # of another tensor
+    ],
+)
+def test_an_out_that_is_resized_over_what_is_read(taken, source, out, is_resized):
+    values = torch.randn(1, 3, 3) if taken.start else torch.randn(4, 3)
+    steps = [
+        Step("action:take", (Ref(1), (taken,)), result=2),
+        Step("add", (Ref(source), 0.5), {"out": Ref(out)}, result=4),
+    ]
+    inputs = {1: Input(values), 3: Input(torch.randn(3, 3))}
+    program = Program(inputs, steps, "sequence")
+    reason = known.value(program, "t4", "too far from the float64 reference", ())
+    assert bool(reason) == is_resized
