@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
@@ -106,13 +107,14 @@ def choose(
     """stem -> ids of tests."""
     files = [f"validate/ops/test_{stem}.py" for stem in wanted]
     command = [*simulator.pytest(device_class), "--collect-only", "-q", "--full"]
-    listed = subprocess.run(
-        [sys.executable, *command, *files],
-        cwd=ROOT,
-        env=simulator.environment(device_class),
-        capture_output=True,
-        text=True,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        listed = subprocess.run(
+            [sys.executable, *command, *files],
+            cwd=ROOT,
+            env=simulator.environment(device_class, Path(folder)),
+            capture_output=True,
+            text=True,
+        )
     ids = [line for line in listed.stdout.splitlines() if "::" in line]
     if not ids:
         raise RuntimeError(f"no test was found:\n{listed.stdout}\n{listed.stderr}")

@@ -27,14 +27,13 @@ class Outcome:
     reason: str = ""
 
 
-def environment(device_class: str) -> dict[str, str]:
-    vendors = ROOT / "build/oclgrind"
-    vendors.mkdir(parents=True, exist_ok=True)
-    (vendors / "oclgrind.icd").write_text(f"{LIBRARY}\n")
+def environment(device_class: str, folder: Path) -> dict[str, str]:
+    """``folder`` is the process's own: what names the driver is written into it."""
+    (folder / "oclgrind.icd").write_text(f"{LIBRARY}\n")
     return {
         **os.environ,
         "PYTHONPATH": str(ROOT / "validate"),
-        "OCL_ICD_VENDORS": str(vendors),
+        "OCL_ICD_VENDORS": str(folder),
         "TORCH_OPENCL_DEVICES": "oclgrind",
         "TORCH_OPENCL_TEST": "",
         "COLUMNS": "500",  # pytest leaves out the reason where a line is full
@@ -83,9 +82,10 @@ class Run:
 
     def _process(self, ids: list[str], time_limit: int) -> list[Outcome]:
         """Outcomes of those that ended. One that did not is the last of them."""
-        with tempfile.TemporaryDirectory() as folder:
-            log = Path(folder) / "oclgrind.log"
-            arguments = Path(folder) / "tests"
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            log = folder / "oclgrind.log"
+            arguments = folder / "tests"
             arguments.write_text("\n".join(ids))
             # A signal would wait for the end of a launch.
             limits = ["--timeout", str(time_limit), "--timeout-method", "thread"]
@@ -96,7 +96,10 @@ class Run:
                     f"@{arguments}",
                 ],
                 cwd=ROOT,
-                env={**environment(self.device_class), "OCLGRIND_LOG": str(log)},
+                env={
+                    **environment(self.device_class, folder),
+                    "OCLGRIND_LOG": str(log),
+                },
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

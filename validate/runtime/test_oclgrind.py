@@ -77,7 +77,7 @@ def test_a_stray_write_is_a_report(tmp_path):
         kernel((1,), (1,), (x, 1 << 21))
         torch.opencl.synchronize()
         """,
-        **{**simulator.environment("gpu"), "OCLGRIND_LOG": str(log)},
+        **{**simulator.environment("gpu", tmp_path), "OCLGRIND_LOG": str(log)},
     )
     run = simulator.Run("gpu")
     run.add_reports(log.read_text())
