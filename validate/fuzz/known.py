@@ -392,8 +392,6 @@ def error(program: Program, mine: Exception | None, cpu: Exception | None) -> st
         return "the CPU takes an out of a wider dtype only where it has gaps"
     if "shift_cpu" in str(cpu) and isinstance(mine, NotImplementedError):
         return "the CPU names its kernel, not the op"
-    if "neg_cpu" in str(cpu) and "Negation, the `-` operator" in str(mine):
-        return "both refuse to negate bool in a copy; the CPU names its kernel"
     if "params, grads and states must have same" in str(mine) and cpu is None:
         return "as on CUDA, a fused step wants dense tensors; the CPU reads beyond"
     if program.subject == "torch.compile" and "can require gradients" in str(mine):
