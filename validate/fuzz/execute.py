@@ -93,6 +93,9 @@ class Machine:
             self.memory[name] = tensor.detach().as_strided((elements,), (1,), 0)
 
     def do(self, step: Step) -> None:
+        if step.target == "forget":
+            self.forget(step.args[0].name)
+            return
         function = resolve(step.target)
         args = tree_map(self._value, step.args)
         kwargs = tree_map(self._value, step.kwargs)
@@ -178,10 +181,7 @@ def run(
         try:
             machine = Machine(program.inputs, device, double, noise)
             for step, call in enumerate(program.steps):  # noqa: B007
-                if call.target == "forget":
-                    machine.forget(call.args[0].name)
-                else:
-                    machine.do(call)
+                machine.do(call)
             machine.back_to_first_stream()
             step = len(program.steps)
             tensors = _collect(program, machine)

@@ -241,9 +241,6 @@ def _resizes_out_over_what_it_reads(program: Program) -> bool:
     torch looks for overlaps before it resizes."""
     machine = Machine(program.inputs, CPU)
     for step in program.steps:
-        if step.target == "forget":
-            machine.forget(step.args[0].name)
-            continue
         out = step.kwargs.get("out")
         wanted = machine.values.get(out.name) if isinstance(out, Ref) else None
         size = wanted.size() if torch.is_tensor(wanted) else None

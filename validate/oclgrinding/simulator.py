@@ -28,12 +28,14 @@ class Outcome:
 
 
 def environment(device_class: str, folder: Path) -> dict[str, str]:
-    """``folder`` is the process's own: what names the driver is written into it."""
+    """``folder`` is the process's own: what names the driver is written into it, and
+    reports are, as oclgrind.log."""
     (folder / "oclgrind.icd").write_text(f"{LIBRARY}\n")
     return {
         **os.environ,
         "PYTHONPATH": str(ROOT / "validate"),
         "OCL_ICD_VENDORS": str(folder),
+        "OCLGRIND_LOG": str(folder / "oclgrind.log"),
         "TORCH_OPENCL_DEVICES": "oclgrind",
         "TORCH_OPENCL_TEST": "",
         "COLUMNS": "500",  # pytest leaves out the reason where a line is full
@@ -96,10 +98,7 @@ class Run:
                     f"@{arguments}",
                 ],
                 cwd=ROOT,
-                env={
-                    **environment(self.device_class, folder),
-                    "OCLGRIND_LOG": str(log),
-                },
+                env=environment(self.device_class, folder),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

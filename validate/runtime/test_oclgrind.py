@@ -66,7 +66,7 @@ torch_opencl: launch shuffle_pixels:shuffle_pixels (64, 1, 1)
 def test_a_stray_write_is_a_report(tmp_path):
     if not simulator.LIBRARY.exists():
         pytest.skip("oclgrind is not installed")
-    log = tmp_path / "log"
+    log = tmp_path / "oclgrind.log"
     run_script(
         """
         kernel = torch_opencl.RawKernel(
@@ -77,7 +77,7 @@ def test_a_stray_write_is_a_report(tmp_path):
         kernel((1,), (1,), (x, 1 << 21))
         torch.opencl.synchronize()
         """,
-        **{**simulator.environment("gpu", tmp_path), "OCLGRIND_LOG": str(log)},
+        **simulator.environment("gpu", tmp_path),
     )
     run = simulator.Run("gpu")
     run.add_reports(log.read_text())
