@@ -4,6 +4,7 @@
 #include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/optional_tensor.h"
 
 #include <ATen/core/Reduction.h>
 #include <ATen/native/Resize.h>
@@ -320,11 +321,6 @@ void check_2d(const Tensor& self, const Tensor& target, const Tensor& weight) {
               self.sizes(),
               " , target: ",
               target.sizes());
-}
-
-const Tensor& value_or_undefined(const std::optional<Tensor>& tensor) {
-  static const Tensor undefined;
-  return tensor.has_value() ? *tensor : undefined;
 }
 
 std::tuple<Tensor&, Tensor&> nll_loss2d_forward_out(

@@ -5,6 +5,7 @@
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
+#include "../common/optional_tensor.h"
 
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_batch_norm_with_update_ops.h>
@@ -31,11 +32,6 @@ using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 using OutputRefs = std::tuple<Tensor&, Tensor&, Tensor&>;
 
-const Tensor& value_or_undefined(const OptionalTensor& tensor) {
-  static const Tensor undefined;
-  return tensor.has_value() ? *tensor : undefined;
-}
-
 // Contiguous where a tensor is that and channels_last at once.
 std::optional<at::MemoryFormat> dense_format_of(const Tensor& tensor) {
   using at::MemoryFormat;
@@ -52,10 +48,12 @@ std::optional<at::MemoryFormat> dense_format_of(const Tensor& tensor) {
 // As on the CPU: the input's strides of dimensions of one element count where a
 // parameter is strided.
 at::MemoryFormat format_of_output(
-    const Tensor& input, std::initializer_list<const OptionalTensor*> params) {
-  for (const OptionalTensor* param : params) {
-    if (param->has_value() && (*param)->defined() &&
-        !(*param)->is_contiguous()) {
+    const Tensor& input, const BatchNormParams& params) {
+  for (const Tensor* param : {&params.weight,
+                              &params.bias,
+                              &params.running_mean,
+                              &params.running_var}) {
+    if (param->defined() && !param->is_contiguous()) {
       return input.suggest_memory_format();
     }
   }
@@ -71,11 +69,9 @@ at::MemoryFormat format_of_gradient(const Tensor& input,
   return agree ? dense_format_of(input).value_or(suggested) : suggested;
 }
 
-void check_params(const Tensor& input,
-                  const Tensor& weight,
-                  const Tensor& bias,
-                  const Tensor& running_mean,
-                  const Tensor& running_var) {
+void check_params(const Tensor& input, const BatchNormParams& params) {
+  const auto& [weight, bias, running_mean, running_var, momentum, epsilon] =
+      params;
   check_floating("batch_norm", input);
   for (const Tensor* param : {&weight, &bias, &running_mean, &running_var}) {
     TORCH_CHECK(!param->defined() || param->numel() == input.size(1),
@@ -89,20 +85,13 @@ void check_params(const Tensor& input,
 }
 
 // As on the CPU, evaluation saves nothing.
-Statistics batch_norm_into(const Tensor& input,
-                           const OptionalTensor& weight_opt,
-                           const OptionalTensor& bias_opt,
-                           const OptionalTensor& running_mean_opt,
-                           const OptionalTensor& running_var_opt,
-                           bool training,
-                           double momentum,
-                           double epsilon,
-                           const Tensor& out) {
-  const Tensor& weight = value_or_undefined(weight_opt);
-  const Tensor& bias = value_or_undefined(bias_opt);
-  const Tensor& running_mean = value_or_undefined(running_mean_opt);
-  const Tensor& running_var = value_or_undefined(running_var_opt);
-  check_params(input, weight, bias, running_mean, running_var);
+Statistics normalize_into(const Tensor& input,
+                          const BatchNormParams& params,
+                          bool training,
+                          const Tensor& out) {
+  const Tensor& running_mean = params.running_mean;
+  const Tensor& running_var = params.running_var;
+  check_params(input, params);
   for (const Tensor* statistics : {&running_mean, &running_var}) {
     TORCH_CHECK(!statistics->defined() || statistics->dim() == 1,
                 "batch_norm: running statistics of 1 dimension expected, but "
@@ -120,39 +109,23 @@ Statistics batch_norm_into(const Tensor& input,
       "running_mean and running_var must either both be None or neither be "
       "None");
   if (training) {
-    return batch_norm_training(
-        input, weight, bias, running_mean, running_var, momentum, epsilon, out);
+    return batch_norm_training(input, params, out);
   }
   if (input.numel() != 0) {
-    batch_norm_evaluation(
-        input, weight, bias, running_mean, running_var, epsilon, out);
+    batch_norm_evaluation(input, params, out);
   }
   const Tensor none =
       at::empty({0}, input.options().dtype(compute_type(input.scalar_type())));
   return {none, none.clone()};
 }
 
-Outputs native_batch_norm(const Tensor& input,
-                          const OptionalTensor& weight,
-                          const OptionalTensor& bias,
-                          const OptionalTensor& running_mean,
-                          const OptionalTensor& running_var,
-                          bool training,
-                          double momentum,
-                          double epsilon) {
-  const at::MemoryFormat format =
-      format_of_output(input, {&weight, &bias, &running_mean, &running_var});
-  Tensor out =
-      empty_like_meta(input.sizes(), {}, input.options().memory_format(format));
-  Statistics saved = batch_norm_into(input,
-                                     weight,
-                                     bias,
-                                     running_mean,
-                                     running_var,
-                                     training,
-                                     momentum,
-                                     epsilon,
-                                     out);
+Outputs normalized(const Tensor& input,
+                   const BatchNormParams& params,
+                   bool training) {
+  const auto options =
+      input.options().memory_format(format_of_output(input, params));
+  const Tensor out = empty_like_meta(input.sizes(), {}, options);
+  const Statistics saved = normalize_into(input, params, training, out);
   return {out, saved.mean, saved.inverse_deviation};
 }
 
@@ -168,77 +141,94 @@ void check_statistics_out(const Tensor& statistics, const Tensor& input) {
   }
 }
 
+OutputRefs normalized_out(const Tensor& input,
+                          const BatchNormParams& params,
+                          bool training,
+                          const OutputRefs& outs) {
+  const auto& [out, save_mean, save_invstd] = outs;
+  check_scalar_type(out, input.scalar_type());
+  check_statistics_out(save_mean, input);
+  check_statistics_out(save_invstd, input);
+  at::native::resize_output(out, input.sizes());
+  const Statistics saved = normalize_into(input, params, training, out);
+  if (training) {
+    copy_out(save_mean, saved.mean);
+    copy_out(save_invstd, saved.inverse_deviation);
+  }
+  return outs;
+}
+
+BatchNormParams params_of(const OptionalTensor& weight,
+                          const OptionalTensor& bias,
+                          const OptionalTensor& running_mean,
+                          const OptionalTensor& running_var,
+                          double momentum,
+                          double epsilon) {
+  return {value_or_undefined(weight),
+          value_or_undefined(bias),
+          value_or_undefined(running_mean),
+          value_or_undefined(running_var),
+          momentum,
+          epsilon};
+}
+
+Outputs native_batch_norm(const Tensor& input,
+                          const OptionalTensor& weight,
+                          const OptionalTensor& bias,
+                          const OptionalTensor& mean,
+                          const OptionalTensor& var,
+                          bool training,
+                          double momentum,
+                          double epsilon) {
+  return normalized(input,
+                    params_of(weight, bias, mean, var, momentum, epsilon),
+                    training);
+}
+
 OutputRefs native_batch_norm_out(const Tensor& input,
                                  const OptionalTensor& weight,
                                  const OptionalTensor& bias,
-                                 const OptionalTensor& running_mean,
-                                 const OptionalTensor& running_var,
+                                 const OptionalTensor& mean,
+                                 const OptionalTensor& var,
                                  bool training,
                                  double momentum,
                                  double epsilon,
                                  Tensor& out,
                                  Tensor& save_mean,
                                  Tensor& save_invstd) {
-  check_scalar_type(out, input.scalar_type());
-  check_statistics_out(save_mean, input);
-  check_statistics_out(save_invstd, input);
-  at::native::resize_output(out, input.sizes());
-  const Statistics saved = batch_norm_into(input,
-                                           weight,
-                                           bias,
-                                           running_mean,
-                                           running_var,
-                                           training,
-                                           momentum,
-                                           epsilon,
-                                           out);
-  if (training) {
-    copy_out(save_mean, saved.mean);
-    copy_out(save_invstd, saved.inverse_deviation);
-  }
-  return {out, save_mean, save_invstd};
+  return normalized_out(input,
+                        params_of(weight, bias, mean, var, momentum, epsilon),
+                        training,
+                        {out, save_mean, save_invstd});
 }
 
 Outputs native_batch_norm_legit(const Tensor& input,
                                 const OptionalTensor& weight,
                                 const OptionalTensor& bias,
-                                Tensor& running_mean,
-                                Tensor& running_var,
+                                Tensor& mean,
+                                Tensor& var,
                                 bool training,
                                 double momentum,
                                 double epsilon) {
-  return native_batch_norm(input,
-                           weight,
-                           bias,
-                           running_mean,
-                           running_var,
-                           training,
-                           momentum,
-                           epsilon);
+  return native_batch_norm(
+      input, weight, bias, mean, var, training, momentum, epsilon);
 }
 
 OutputRefs native_batch_norm_legit_out(const Tensor& input,
                                        const OptionalTensor& weight,
                                        const OptionalTensor& bias,
-                                       Tensor& running_mean,
-                                       Tensor& running_var,
+                                       Tensor& mean,
+                                       Tensor& var,
                                        bool training,
                                        double momentum,
                                        double epsilon,
                                        Tensor& out,
                                        Tensor& save_mean,
                                        Tensor& save_invstd) {
-  return native_batch_norm_out(input,
-                               weight,
-                               bias,
-                               running_mean,
-                               running_var,
-                               training,
-                               momentum,
-                               epsilon,
-                               out,
-                               save_mean,
-                               save_invstd);
+  return normalized_out(input,
+                        params_of(weight, bias, mean, var, momentum, epsilon),
+                        training,
+                        {out, save_mean, save_invstd});
 }
 
 Outputs native_batch_norm_no_stats(const Tensor& input,
@@ -260,49 +250,40 @@ OutputRefs native_batch_norm_no_stats_out(const Tensor& input,
                                           Tensor& out,
                                           Tensor& save_mean,
                                           Tensor& save_invstd) {
-  return native_batch_norm_out(input,
-                               weight,
-                               bias,
-                               {},
-                               {},
-                               training,
-                               momentum,
-                               epsilon,
-                               out,
-                               save_mean,
-                               save_invstd);
+  return normalized_out(input,
+                        params_of(weight, bias, {}, {}, momentum, epsilon),
+                        training,
+                        {out, save_mean, save_invstd});
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_with_update(
     const Tensor& input,
     const OptionalTensor& weight,
     const OptionalTensor& bias,
-    Tensor& running_mean,
-    Tensor& running_var,
+    Tensor& mean,
+    Tensor& var,
     double momentum,
     double epsilon) {
-  auto [out, mean, inverse_deviation] = native_batch_norm(
-      input, weight, bias, running_mean, running_var, true, momentum, epsilon);
-  return {out,
-          mean,
-          inverse_deviation,
-          at::empty({0}, input.options().dtype(at::kByte))};
+  const Tensor reserve = at::empty({0}, input.options().dtype(at::kByte));
+  return std::tuple_cat(
+      native_batch_norm(input, weight, bias, mean, var, true, momentum, epsilon),
+      std::make_tuple(reserve));
 }
 
 Outputs native_batch_norm_backward(const Tensor& grad_output,
                                    const Tensor& input,
                                    const OptionalTensor& weight_opt,
-                                   const OptionalTensor& running_mean_opt,
-                                   const OptionalTensor& running_var_opt,
+                                   const OptionalTensor& running_mean,
+                                   const OptionalTensor& running_var,
                                    const OptionalTensor& save_mean,
                                    const OptionalTensor& save_invstd,
                                    bool train,
                                    double epsilon,
                                    std::array<bool, 3> output_mask) {
-  const Tensor& weight = value_or_undefined(weight_opt);
-  const Tensor& running_mean = value_or_undefined(running_mean_opt);
-  const Tensor& running_var = value_or_undefined(running_var_opt);
-  check_params(input, weight, weight, running_mean, running_var);
+  const BatchNormParams params =
+      params_of(weight_opt, {}, running_mean, running_var, 0, epsilon);
+  const Tensor& weight = params.weight;
+  check_params(input, params);
   check_scalar_type(grad_output, input.scalar_type());
   TORCH_CHECK(grad_output.sizes() == input.sizes(),
               "batch_norm_backward: a gradient of sizes ",
@@ -310,9 +291,9 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
               " of an input of sizes ",
               input.sizes());
   if (input.numel() == 0) {
-    const auto params = (weight.defined() ? weight : input).options();
+    const auto options = (weight.defined() ? weight : input).options();
     const auto zeros = [&](bool wanted) {
-      return wanted ? at::zeros({input.size(1)}, params) : Tensor();
+      return wanted ? at::zeros({input.size(1)}, options) : Tensor();
     };
     return {output_mask[0] ? at::zeros_like(input) : Tensor(),
             zeros(output_mask[1]),
@@ -332,40 +313,33 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
         save_mean->to(type).contiguous(),     // copy: one number a channel
         save_invstd->to(type).contiguous()};  // copy: one number a channel
   } else {
-    TORCH_CHECK(running_mean.defined() && running_var.defined(),
+    TORCH_CHECK(params.running_mean.defined() && params.running_var.defined(),
                 "running_mean must be defined in evaluation mode");
-    statistics = running_statistics(input, running_mean, running_var, epsilon);
+    statistics = running_statistics(input, params);
   }
-  const auto params =
+  const auto options =
       input.options().dtype((weight.defined() ? weight : input).scalar_type());
   const auto new_param = [&](bool wanted) {
-    return wanted ? at::empty({input.size(1)}, params) : Tensor();
+    return wanted ? at::empty({input.size(1)}, options) : Tensor();
   };
-  Tensor grad_weight = new_param(output_mask[1]);
-  Tensor grad_bias = new_param(output_mask[2]);
-  Tensor grad_input;
+  BatchNormGradients gradients{grad_output, input, statistics, weight};
+  gradients.grad_weight = new_param(output_mask[1]);
+  gradients.grad_bias = new_param(output_mask[2]);
   if (output_mask[0]) {
-    grad_input = at::empty_like(input, format_of_gradient(input, grad_output));
+    gradients.grad_input =
+        at::empty_like(input, format_of_gradient(input, grad_output));
   }
   if (train) {
-    batch_norm_training_gradients(grad_output,
-                                  input,
-                                  statistics,
-                                  weight,
-                                  grad_weight,
-                                  grad_bias,
-                                  grad_input);
-    return {grad_input, grad_weight, grad_bias};
+    batch_norm_training_gradients(gradients);
+  } else {
+    if (output_mask[1] || output_mask[2]) {
+      batch_norm_param_gradients(gradients);
+    }
+    if (output_mask[0]) {
+      batch_norm_input_gradient(gradients, GradientTerms());
+    }
   }
-  if (output_mask[1] || output_mask[2]) {
-    batch_norm_param_gradients(
-        grad_output, input, statistics, weight, grad_weight, grad_bias);
-  }
-  if (output_mask[0]) {
-    batch_norm_input_gradient(
-        grad_output, input, statistics, weight, GradientTerms(), grad_input);
-  }
-  return {grad_input, grad_weight, grad_bias};
+  return {gradients.grad_input, gradients.grad_weight, gradients.grad_bias};
 }
 
 Outputs batch_norm_backward(const Tensor& grad_output,

@@ -5,40 +5,37 @@
 
 namespace torch_opencl::ops {
 
+// A number a channel, of the type that kernels compute with.
 struct Statistics {
   at::Tensor mean;
   at::Tensor inverse_deviation;
 };
 
+// An undefined weight is 1, an undefined bias 0.
+struct BatchNormParams {
+  at::Tensor weight;
+  at::Tensor bias;
+  at::Tensor running_mean;
+  at::Tensor running_var;
+  double momentum = 0;
+  double epsilon = 0;
+};
+
 // Of the batch; the running statistics, where defined, are updated.
 Statistics batch_statistics(const at::Tensor& input,
-                            const at::Tensor& running_mean,
-                            const at::Tensor& running_var,
-                            double momentum,
-                            double epsilon);
+                            const BatchNormParams& params);
 
 // Those statistics, and `out` transformed with them.
 Statistics batch_norm_training(const at::Tensor& input,
-                               const at::Tensor& weight,
-                               const at::Tensor& bias,
-                               const at::Tensor& running_mean,
-                               const at::Tensor& running_var,
-                               double momentum,
-                               double epsilon,
+                               const BatchNormParams& params,
                                const at::Tensor& out);
 
 Statistics running_statistics(const at::Tensor& input,
-                              const at::Tensor& running_mean,
-                              const at::Tensor& running_var,
-                              double epsilon);
+                              const BatchNormParams& params);
 
 // `out` transformed with the running statistics.
 void batch_norm_evaluation(const at::Tensor& input,
-                           const at::Tensor& weight,
-                           const at::Tensor& bias,
-                           const at::Tensor& running_mean,
-                           const at::Tensor& running_var,
-                           double epsilon,
+                           const BatchNormParams& params,
                            const at::Tensor& out);
 
 // out = (input - mean) * inverse_deviation * weight + bias
@@ -48,6 +45,17 @@ void batch_norm_transform(const at::Tensor& input,
                           const at::Tensor& bias,
                           const at::Tensor& out);
 
+// What the gradients follow from, and where they are written if defined.
+struct BatchNormGradients {
+  at::Tensor grad_output;
+  at::Tensor input;
+  Statistics statistics;
+  at::Tensor weight;
+  at::Tensor grad_input;
+  at::Tensor grad_weight;
+  at::Tensor grad_bias;
+};
+
 // What grad_input loses because the statistics follow the input, a number a
 // channel: shifts + (input - mean) * slopes. Undefined in evaluation.
 struct GradientTerms {
@@ -55,29 +63,14 @@ struct GradientTerms {
   at::Tensor slopes;
 };
 
-// Writes grad_weight and grad_bias where they are defined.
-GradientTerms batch_norm_param_gradients(const at::Tensor& grad_output,
-                                         const at::Tensor& input,
-                                         const Statistics& statistics,
-                                         const at::Tensor& weight,
-                                         const at::Tensor& grad_weight,
-                                         const at::Tensor& grad_bias);
+// Writes grad_weight and grad_bias.
+GradientTerms batch_norm_param_gradients(const BatchNormGradients& gradients);
 
-// All gradients in training, those that are defined.
-void batch_norm_training_gradients(const at::Tensor& grad_output,
-                                   const at::Tensor& input,
-                                   const Statistics& statistics,
-                                   const at::Tensor& weight,
-                                   const at::Tensor& grad_weight,
-                                   const at::Tensor& grad_bias,
-                                   const at::Tensor& grad_input);
+// Writes all of them, in training.
+void batch_norm_training_gradients(const BatchNormGradients& gradients);
 
 // grad_input = grad_output * inverse_deviation * weight less `terms`
-void batch_norm_input_gradient(const at::Tensor& grad_output,
-                               const at::Tensor& input,
-                               const Statistics& statistics,
-                               const at::Tensor& weight,
-                               const GradientTerms& terms,
-                               const at::Tensor& grad_input);
+void batch_norm_input_gradient(const BatchNormGradients& gradients,
+                               const GradientTerms& terms);
 
 }  // namespace torch_opencl::ops

@@ -167,66 +167,77 @@ int64_t stride_of(const Tensor& tensor) {
   return tensor.defined() ? tensor.stride(0) : 0;
 }
 
+at::ScalarType param_type_of(const BatchNormParams& params,
+                             const Tensor& input) {
+  return param_type(params.weight,
+                    params.bias,
+                    params.running_mean,
+                    params.running_var,
+                    input);
+}
+
+bool has_one_type(const BatchNormParams& params, const Tensor& input) {
+  return all_of_type(param_type_of(params, input),
+                     params.weight,
+                     params.bias,
+                     params.running_mean,
+                     params.running_var);
+}
+
+// Of chunks that were not joined, and what the launch does beside.
+struct ApplyOptions {
+  bool uses_running = false;
+  Tensor means;
+  Tensor squares;
+  CounterAddition counted;
+};
+
 void launch_apply(const Plan& plan,
                   const Tensor& input,
-                  const Tensor& weight,
-                  const Tensor& bias,
-                  const Tensor& running_mean,
-                  const Tensor& running_var,
-                  bool uses_running,
-                  double momentum,
-                  double epsilon,
+                  const BatchNormParams& params,
                   const Statistics& statistics,
-                  const Tensor& means,
-                  const Tensor& squares,
-                  const CounterAddition& counted,
+                  const ApplyOptions& options,
                   const Tensor& out) {
-  const Tensor packed_weight = packed(weight);
-  const Tensor packed_bias = packed(bias);
-  const at::ScalarType type =
-      param_type(weight, bias, running_mean, running_var, input);
-  const EpilogueTarget target{
-      "native_batch_norm",
-      out,
-      {input, means, squares, packed_weight, packed_bias},
-      true,
-      {statistics.mean,
-       statistics.inverse_deviation,
-       running_mean,
-       running_var,
-       counted.counter}};
+  const Tensor weight = packed(params.weight);
+  const Tensor bias = packed(params.bias);
+  const CounterAddition& counted = options.counted;
+  const EpilogueTarget target{"native_batch_norm",
+                              out,
+                              {input, options.means, options.squares, weight, bias},
+                              true,
+                              {statistics.mean,
+                               statistics.inverse_deviation,
+                               params.running_mean,
+                               params.running_var,
+                               counted.counter}};
   with_compute_type(out, [&](auto number) {
     using Number = decltype(number);
     plan.launch(target,
                 "batch_norm_apply",
-                type,
+                param_type_of(params, input),
                 std::index_sequence<0, 1>(),
-                static_cast<int32_t>(uses_running),
-                static_cast<Number>(epsilon),
-                static_cast<Number>(momentum),
-                stride_of(running_mean),
-                stride_of(running_var),
+                static_cast<int32_t>(options.uses_running),
+                static_cast<Number>(params.epsilon),
+                static_cast<Number>(params.momentum),
+                stride_of(params.running_mean),
+                stride_of(params.running_var),
                 counted.amount,
                 arg(counted.counter),
                 arg(statistics.mean),
                 arg(statistics.inverse_deviation),
-                arg(running_mean),
-                arg(running_var),
+                arg(params.running_mean),
+                arg(params.running_var),
                 arg_in(input),
-                arg_in(means),
-                arg_in(squares),
-                arg_in(packed_weight),
-                arg_in(packed_bias));
+                arg_in(options.means),
+                arg_in(options.squares),
+                arg_in(weight),
+                arg_in(bias));
   });
 }
 
 // An evaluation as a step of its input's epilogue.
 bool join_evaluation(const Tensor& input,
-                     const Tensor& weight,
-                     const Tensor& bias,
-                     const Tensor& running_mean,
-                     const Tensor& running_var,
-                     double epsilon,
+                     const BatchNormParams& params,
                      const Tensor& out) {
   const at::ScalarType dtype = compute_type(out.scalar_type());
   return join_epilogue(
@@ -242,7 +253,7 @@ bool join_evaluation(const Tensor& input,
           return std::nullopt;
         }
         step.operands.push_back(std::move(*value));
-        step.scalars.push_back(scalar_argument(epsilon, dtype));
+        step.scalars.push_back(scalar_argument(params.epsilon, dtype));
         step.out = alias_of(out);
         const auto add = [&](const Tensor& param, double missing) {
           if (!param.defined()) {
@@ -256,107 +267,72 @@ bool join_evaluation(const Tensor& input,
           }
           return operand.has_value();
         };
-        const bool can_join = add(running_mean, 0) && add(running_var, 1) &&
-                              add(weight, 1) && add(bias, 0);
+        const bool can_join =
+            add(params.running_mean, 0) && add(params.running_var, 1) &&
+            add(params.weight, 1) && add(params.bias, 0);
         return can_join ? std::optional(std::move(step)) : std::nullopt;
       });
-}
-
-template <class... Tensors>
-bool has_one_type(const Tensor& input, const Tensors&... params) {
-  return all_of_type(param_type(params..., input), params...);
 }
 
 }  // namespace
 
 bool batch_norm_by_groups(const Tensor& input,
-                          const Tensor& weight,
-                          const Tensor& bias,
-                          const Tensor& running_mean,
-                          const Tensor& running_var,
-                          double momentum,
-                          double epsilon,
+                          const BatchNormParams& params,
                           const Statistics& statistics,
                           const Tensor& out) {
   const Plan plan({out, input});
-  if (!plan.is_supported() ||
-      !has_one_type(input, weight, bias, running_mean, running_var)) {
+  if (!plan.is_supported() || !has_one_type(params, input)) {
     return false;
   }
-  const Tensor means = plan.workspace();
-  const Tensor squares = plan.workspace();
-  const CounterAddition counted = take_counter_addition(
-      queue_of(input), {input, weight, bias, running_mean, running_var});
+  ApplyOptions options;
+  options.means = plan.workspace();
+  options.squares = plan.workspace();
+  options.counted = take_counter_addition(queue_of(input),
+                                          {input,
+                                           params.weight,
+                                           params.bias,
+                                           params.running_mean,
+                                           params.running_var});
   if (!plan.is_whole()) {
     plan.launch("batch_norm_chunks",
-                param_type(weight, bias, running_mean, running_var, input),
+                param_type_of(params, input),
                 std::index_sequence<1>(),
-                arg(means),
-                arg(squares),
+                arg(options.means),
+                arg(options.squares),
                 arg_in(input));
   }
-  launch_apply(plan,
-               input,
-               weight,
-               bias,
-               running_mean,
-               running_var,
-               false,
-               momentum,
-               epsilon,
-               statistics,
-               means,
-               squares,
-               counted,
-               out);
+  launch_apply(plan, input, params, statistics, options, out);
   return true;
 }
 
 bool batch_norm_evaluation_by_groups(const Tensor& input,
-                                     const Tensor& weight,
-                                     const Tensor& bias,
-                                     const Tensor& running_mean,
-                                     const Tensor& running_var,
-                                     double epsilon,
+                                     const BatchNormParams& params,
                                      const Tensor& out) {
   const Plan plan({out, input});
-  if (!plan.is_supported() ||
-      !has_one_type(input, weight, bias, running_mean, running_var)) {
+  if (!plan.is_supported() || !has_one_type(params, input)) {
     return false;
   }
-  if (join_evaluation(
-          input, weight, bias, running_mean, running_var, epsilon, out)) {
-    return true;
+  if (!join_evaluation(input, params, out)) {
+    ApplyOptions options;
+    options.uses_running = true;
+    launch_apply(plan, input, params, {}, options, out);
   }
-  launch_apply(plan,
-               input,
-               weight,
-               bias,
-               running_mean,
-               running_var,
-               true,
-               0,
-               epsilon,
-               {},
-               {},
-               {},
-               {},
-               out);
   return true;
 }
 
-bool batch_norm_gradients_by_groups(const Tensor& grad_output,
-                                    const Tensor& input,
-                                    const Statistics& statistics,
-                                    const Tensor& weight,
-                                    const Tensor& grad_weight,
-                                    const Tensor& grad_bias,
-                                    const Tensor& grad_input) {
+bool batch_norm_gradients_by_groups(const BatchNormGradients& gradients) {
+  const auto& [grad_output,
+               input,
+               statistics,
+               weight,
+               grad_input,
+               grad_weight,
+               grad_bias] = gradients;
   const Plan plan(
       {grad_input.defined() ? grad_input : input, input, grad_output});
   const at::ScalarType type = param_type(weight, grad_weight, grad_bias, input);
   if (!plan.is_supported() ||
-      !has_one_type(input, weight, grad_weight, grad_bias)) {
+      !all_of_type(type, weight, grad_weight, grad_bias)) {
     return false;
   }
   const Tensor sums = plan.workspace();

@@ -9,31 +9,15 @@ namespace torch_opencl::ops {
 // False where nothing was launched: pixels have more than two strides, or
 // parameters several dtypes. `statistics` is written.
 bool batch_norm_by_groups(const at::Tensor& input,
-                          const at::Tensor& weight,
-                          const at::Tensor& bias,
-                          const at::Tensor& running_mean,
-                          const at::Tensor& running_var,
-                          double momentum,
-                          double epsilon,
+                          const BatchNormParams& params,
                           const Statistics& statistics,
                           const at::Tensor& out);
 
 // With the running statistics, which are not changed.
 bool batch_norm_evaluation_by_groups(const at::Tensor& input,
-                                     const at::Tensor& weight,
-                                     const at::Tensor& bias,
-                                     const at::Tensor& running_mean,
-                                     const at::Tensor& running_var,
-                                     double epsilon,
+                                     const BatchNormParams& params,
                                      const at::Tensor& out);
 
-// All gradients in training, those that are defined.
-bool batch_norm_gradients_by_groups(const at::Tensor& grad_output,
-                                    const at::Tensor& input,
-                                    const Statistics& statistics,
-                                    const at::Tensor& weight,
-                                    const at::Tensor& grad_weight,
-                                    const at::Tensor& grad_bias,
-                                    const at::Tensor& grad_input);
+bool batch_norm_gradients_by_groups(const BatchNormGradients& gradients);
 
 }  // namespace torch_opencl::ops

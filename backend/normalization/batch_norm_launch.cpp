@@ -21,6 +21,10 @@ Tensor workspace(const Tensor& input, at::IntArrayRef sizes) {
       sizes, {}, input.options().dtype(compute_type(input.scalar_type())));
 }
 
+Statistics new_statistics(const Tensor& input) {
+  return {workspace(input, {input.size(1)}), workspace(input, {input.size(1)})};
+}
+
 int64_t stride_of(const Tensor& tensor) {
   return tensor.defined() ? tensor.stride(0) : 0;
 }
@@ -41,14 +45,12 @@ void launch_normalized(const Tensor& out,
 }  // namespace
 
 Statistics batch_statistics(const Tensor& input,
-                            const Tensor& running_mean,
-                            const Tensor& running_var,
-                            double momentum,
-                            double epsilon) {
+                            const BatchNormParams& params) {
   const BatchNormProblem problem({input, input});
   const int64_t channels = problem.channels();
-  Statistics statistics{workspace(input, {channels}),
-                        workspace(input, {channels})};
+  const Tensor& running_mean = params.running_mean;
+  const Tensor& running_var = params.running_var;
+  const Statistics statistics = new_statistics(input);
   const Tensor means = workspace(input, {problem.chunks(), channels});
   const Tensor squares = workspace(input, {problem.chunks(), channels});
   problem.reduce(sources::batch_norm_statistics,
@@ -65,8 +67,8 @@ Statistics batch_statistics(const Tensor& input,
                    problem.pixels(),
                    problem.chunk(),
                    static_cast<int32_t>(problem.chunks()),
-                   static_cast<Number>(epsilon),
-                   static_cast<Number>(momentum),
+                   static_cast<Number>(params.epsilon),
+                   static_cast<Number>(params.momentum),
                    stride_of(running_mean),
                    stride_of(running_var),
                    arg(statistics.mean),
@@ -80,149 +82,121 @@ Statistics batch_statistics(const Tensor& input,
 }
 
 Statistics batch_norm_training(const Tensor& input,
-                               const Tensor& weight,
-                               const Tensor& bias,
-                               const Tensor& running_mean,
-                               const Tensor& running_var,
-                               double momentum,
-                               double epsilon,
+                               const BatchNormParams& params,
                                const Tensor& out) {
   if (!aten::device_of(input).is_cpu()) {
-    const Statistics statistics{workspace(input, {input.size(1)}),
-                                workspace(input, {input.size(1)})};
-    if (batch_norm_by_groups(input,
-                             weight,
-                             bias,
-                             running_mean,
-                             running_var,
-                             momentum,
-                             epsilon,
-                             statistics,
-                             out)) {
+    const Statistics statistics = new_statistics(input);
+    if (batch_norm_by_groups(input, params, statistics, out)) {
       return statistics;
     }
   }
   const BatchNormProblem problem({out, input});
-  const Tensor packed_weight = packed(weight);
-  const Tensor packed_bias = packed(bias);
+  const Tensor& running_mean = params.running_mean;
+  const Tensor& running_var = params.running_var;
+  const Tensor weight = packed(params.weight);
+  const Tensor bias = packed(params.bias);
   const at::ScalarType type =
       param_type(weight, bias, running_mean, running_var, input);
   if (!problem.is_by_kept_channels() ||
       !all_of_type(type, weight, bias, running_mean, running_var)) {
-    const Statistics statistics =
-        batch_statistics(input, running_mean, running_var, momentum, epsilon);
+    const Statistics statistics = batch_statistics(input, params);
     batch_norm_transform(input, statistics, weight, bias, out);
     return statistics;
   }
-  const Statistics statistics{workspace(input, {problem.channels()}),
-                              workspace(input, {problem.channels()})};
-  launch_normalized(out,
-                    {input,
-                     statistics.mean,
-                     statistics.inverse_deviation,
-                     running_mean,
-                     running_var,
-                     packed_weight,
-                     packed_bias},
-                    [&](auto lower, auto upper) {
-                      using Number = decltype(lower.value);
-                      return problem.launch_channels(
-                          sources::batch_norm_channels,
-                          "batch_norm_channels",
-                          type,
-                          problem.kept_channels_tile(),
-                          static_cast<Number>(epsilon),
-                          static_cast<Number>(momentum),
-                          lower,
-                          upper,
-                          stride_of(running_mean),
-                          stride_of(running_var),
-                          arg(out),
-                          arg(statistics.mean),
-                          arg(statistics.inverse_deviation),
-                          arg(running_mean),
-                          arg(running_var),
-                          arg(input),
-                          arg(packed_weight),
-                          arg(packed_bias));
-                    });
+  const Statistics statistics = new_statistics(input);
+  const auto& [mean, inverse_deviation] = statistics;
+  const auto record = [&, &mean = mean, &inverse = inverse_deviation](
+                          auto lower, auto upper) {
+    using Number = decltype(lower.value);
+    return problem.launch_channels(sources::batch_norm_channels,
+                                   "batch_norm_channels",
+                                   type,
+                                   problem.kept_channels_tile(),
+                                   static_cast<Number>(params.epsilon),
+                                   static_cast<Number>(params.momentum),
+                                   lower,
+                                   upper,
+                                   stride_of(running_mean),
+                                   stride_of(running_var),
+                                   arg(out),
+                                   arg(mean),
+                                   arg(inverse),
+                                   arg(running_mean),
+                                   arg(running_var),
+                                   arg(input),
+                                   arg(weight),
+                                   arg(bias));
+  };
+  launch_normalized(
+      out,
+      {input, mean, inverse_deviation, running_mean, running_var, weight, bias},
+      record);
   return statistics;
 }
 
 Statistics running_statistics(const Tensor& input,
-                              const Tensor& running_mean,
-                              const Tensor& running_var,
-                              double epsilon) {
+                              const BatchNormParams& params) {
   const int64_t channels = input.size(1);
-  Statistics statistics{workspace(input, {channels}),
-                        workspace(input, {channels})};
+  const Statistics statistics = new_statistics(input);
   with_compute_type(input, [&](auto number) {
     launch(input,
            sources::batch_norm_statistics,
            "batch_norm_running",
            {{"DTYPE", dtype_of(input)},
-            {"PARAM_DTYPE", dtype_of(running_mean)},
+            {"PARAM_DTYPE", dtype_of(params.running_mean)},
             {"WG_SIZE", kItemWorkGroup}},
            range(channels, kItemWorkGroup),
            static_cast<int32_t>(channels),
-           static_cast<decltype(number)>(epsilon),
-           stride_of(running_mean),
-           stride_of(running_var),
+           static_cast<decltype(number)>(params.epsilon),
+           stride_of(params.running_mean),
+           stride_of(params.running_var),
            arg(statistics.mean),
            arg(statistics.inverse_deviation),
-           arg(running_mean),
-           arg(running_var));
+           arg(params.running_mean),
+           arg(params.running_var));
   });
   return statistics;
 }
 
 void batch_norm_evaluation(const Tensor& input,
-                           const Tensor& weight,
-                           const Tensor& bias,
-                           const Tensor& running_mean,
-                           const Tensor& running_var,
-                           double epsilon,
+                           const BatchNormParams& params,
                            const Tensor& out) {
   if (!aten::device_of(input).is_cpu() &&
-      batch_norm_evaluation_by_groups(
-          input, weight, bias, running_mean, running_var, epsilon, out)) {
+      batch_norm_evaluation_by_groups(input, params, out)) {
     return;
   }
   const BatchNormProblem problem({out, input});
+  const Tensor& running_mean = params.running_mean;
+  const Tensor& running_var = params.running_var;
+  const Tensor weight = packed(params.weight);
+  const Tensor bias = packed(params.bias);
   const at::ScalarType type = running_mean.scalar_type();
   if (!problem.is_by_channels() ||
       !all_of_type(type, weight, bias, running_var)) {
-    batch_norm_transform(
-        input,
-        running_statistics(input, running_mean, running_var, epsilon),
-        weight,
-        bias,
-        out);
+    const Statistics statistics = running_statistics(input, params);
+    batch_norm_transform(input, statistics, weight, bias, out);
     return;
   }
-  const Tensor packed_weight = packed(weight);
-  const Tensor packed_bias = packed(bias);
+  const auto record = [&](auto lower, auto upper) {
+    using Number = decltype(lower.value);
+    return problem.launch_channels(sources::batch_norm_channels,
+                                   "batch_norm_channels_running",
+                                   type,
+                                   problem.channels_tile(),
+                                   static_cast<Number>(params.epsilon),
+                                   lower,
+                                   upper,
+                                   stride_of(running_mean),
+                                   stride_of(running_var),
+                                   arg(out),
+                                   arg(running_mean),
+                                   arg(running_var),
+                                   arg(input),
+                                   arg(weight),
+                                   arg(bias));
+  };
   launch_normalized(
-      out,
-      {input, running_mean, running_var, packed_weight, packed_bias},
-      [&](auto lower, auto upper) {
-        using Number = decltype(lower.value);
-        return problem.launch_channels(sources::batch_norm_channels,
-                                       "batch_norm_channels_running",
-                                       type,
-                                       problem.channels_tile(),
-                                       static_cast<Number>(epsilon),
-                                       lower,
-                                       upper,
-                                       stride_of(running_mean),
-                                       stride_of(running_var),
-                                       arg(out),
-                                       arg(running_mean),
-                                       arg(running_var),
-                                       arg(input),
-                                       arg(packed_weight),
-                                       arg(packed_bias));
-      });
+      out, {input, running_mean, running_var, weight, bias}, record);
 }
 
 void batch_norm_transform(const Tensor& input,
@@ -255,19 +229,20 @@ void batch_norm_transform(const Tensor& input,
                     });
 }
 
-GradientTerms batch_norm_param_gradients(const Tensor& grad_output,
-                                         const Tensor& input,
-                                         const Statistics& statistics,
-                                         const Tensor& weight,
-                                         const Tensor& grad_weight,
-                                         const Tensor& grad_bias) {
+GradientTerms batch_norm_param_gradients(const BatchNormGradients& gradients) {
+  const auto& [grad_output,
+               input,
+               statistics,
+               weight,
+               grad_input,
+               grad_weight,
+               grad_bias] = gradients;
   const BatchNormProblem problem({input, input, grad_output});
   const int64_t channels = problem.channels();
   const GradientTerms result{workspace(input, {channels}),
                              workspace(input, {channels})};
   const Tensor sums = workspace(input, {problem.chunks(), channels});
   const Tensor products = workspace(input, {problem.chunks(), channels});
-  const Tensor packed_weight = packed(weight);
   problem.reduce(sources::batch_norm_gradients,
                  "batch_norm_gradient_partials",
                  "batch_norm_gradient_partials_lines",
@@ -276,6 +251,7 @@ GradientTerms batch_norm_param_gradients(const Tensor& grad_output,
                  arg(input),
                  arg(grad_output),
                  arg(statistics.mean));
+  const Tensor packed_weight = packed(weight);
   problem.finish(sources::batch_norm_gradients,
                  "batch_norm_gradient_finish",
                  param_type(weight, grad_weight, grad_bias, input),
@@ -292,21 +268,16 @@ GradientTerms batch_norm_param_gradients(const Tensor& grad_output,
   return result;
 }
 
-void batch_norm_training_gradients(const Tensor& grad_output,
-                                   const Tensor& input,
-                                   const Statistics& statistics,
-                                   const Tensor& weight,
-                                   const Tensor& grad_weight,
-                                   const Tensor& grad_bias,
-                                   const Tensor& grad_input) {
+void batch_norm_training_gradients(const BatchNormGradients& gradients) {
+  const auto& [grad_output,
+               input,
+               statistics,
+               weight,
+               grad_input,
+               grad_weight,
+               grad_bias] = gradients;
   if (!aten::device_of(input).is_cpu() &&
-      batch_norm_gradients_by_groups(grad_output,
-                                     input,
-                                     statistics,
-                                     weight,
-                                     grad_weight,
-                                     grad_bias,
-                                     grad_input)) {
+      batch_norm_gradients_by_groups(gradients)) {
     return;
   }
   if (grad_input.defined()) {
@@ -330,32 +301,26 @@ void batch_norm_training_gradients(const Tensor& grad_output,
       return;
     }
   }
-  const GradientTerms terms = batch_norm_param_gradients(
-      grad_output, input, statistics, weight, grad_weight, grad_bias);
+  const GradientTerms terms = batch_norm_param_gradients(gradients);
   if (grad_input.defined()) {
-    batch_norm_input_gradient(
-        grad_output, input, statistics, weight, terms, grad_input);
+    batch_norm_input_gradient(gradients, terms);
   }
 }
 
-void batch_norm_input_gradient(const Tensor& grad_output,
-                               const Tensor& input,
-                               const Statistics& statistics,
-                               const Tensor& weight,
-                               const GradientTerms& terms,
-                               const Tensor& grad_input) {
-  const Tensor packed_weight = packed(weight);
-  enqueue(input,
-          BatchNormProblem({grad_input, input, grad_output})
+void batch_norm_input_gradient(const BatchNormGradients& gradients,
+                               const GradientTerms& terms) {
+  const Tensor packed_weight = packed(gradients.weight);
+  enqueue(gradients.input,
+          BatchNormProblem({gradients.grad_input, gradients.input, gradients.grad_output})
               .transform("batch_norm_transform_backward",
                          "batch_norm_transform_backward_lines",
                          terms.shifts.defined(),
-                         param_type(weight, weight, weight, input),
-                         arg(grad_input),
-                         arg(input),
-                         arg(grad_output),
-                         arg(statistics.mean),
-                         arg(statistics.inverse_deviation),
+                         param_type(packed_weight, gradients.input),
+                         arg(gradients.grad_input),
+                         arg(gradients.input),
+                         arg(gradients.grad_output),
+                         arg(gradients.statistics.mean),
+                         arg(gradients.statistics.inverse_deviation),
                          arg(terms.shifts),
                          arg(terms.slopes),
                          arg(packed_weight)));

@@ -170,8 +170,9 @@ Outputs native_group_norm(const Tensor& self,
         rows, input, weight, bias, epsilon, out, mean, inverse_deviation);
     return {in_format_of(self, out), mean, inverse_deviation};
   }
-  const Statistics statistics =
-      batch_statistics(sizes.by_group(input), Tensor(), Tensor(), 0.0, epsilon);
+  BatchNormParams params;
+  params.epsilon = epsilon;
+  const Statistics statistics = batch_statistics(sizes.by_group(input), params);
   const auto spread = [&](const Tensor& param) {
     return param.defined() ? sizes.spread_batch(param) : param;
   };
