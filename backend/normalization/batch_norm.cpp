@@ -322,7 +322,7 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
   const auto new_param = [&](bool wanted) {
     return wanted ? at::empty({input.size(1)}, options) : Tensor();
   };
-  BatchNormGradients gradients{grad_output, input, statistics, weight};
+  NormGradients gradients{grad_output, input, statistics, weight};
   gradients.grad_weight = new_param(output_mask[1]);
   gradients.grad_bias = new_param(output_mask[2]);
   if (output_mask[0]) {

@@ -1,15 +1,11 @@
 // Batch normalisation over dimension 1, for the ops that reduce to it too.
 #pragma once
 
+#include "norm_gradients.h"
+
 #include <ATen/core/Tensor.h>
 
 namespace torch_opencl::ops {
-
-// A number a channel, of the type that kernels compute with.
-struct Statistics {
-  at::Tensor mean;
-  at::Tensor inverse_deviation;
-};
 
 // An undefined weight is 1, an undefined bias 0.
 struct BatchNormParams {
@@ -45,17 +41,6 @@ void batch_norm_transform(const at::Tensor& input,
                           const at::Tensor& bias,
                           const at::Tensor& out);
 
-// What the gradients follow from, and where they are written if defined.
-struct BatchNormGradients {
-  at::Tensor grad_output;
-  at::Tensor input;
-  Statistics statistics;
-  at::Tensor weight;
-  at::Tensor grad_input;
-  at::Tensor grad_weight;
-  at::Tensor grad_bias;
-};
-
 // What grad_input loses because the statistics follow the input, a number a
 // channel: shifts + (input - mean) * slopes. Undefined in evaluation.
 struct GradientTerms {
@@ -64,13 +49,13 @@ struct GradientTerms {
 };
 
 // Writes grad_weight and grad_bias.
-GradientTerms batch_norm_param_gradients(const BatchNormGradients& gradients);
+GradientTerms batch_norm_param_gradients(const NormGradients& gradients);
 
 // Writes all of them, in training.
-void batch_norm_training_gradients(const BatchNormGradients& gradients);
+void batch_norm_training_gradients(const NormGradients& gradients);
 
 // grad_input = grad_output * inverse_deviation * weight less `terms`
-void batch_norm_input_gradient(const BatchNormGradients& gradients,
+void batch_norm_input_gradient(const NormGradients& gradients,
                                const GradientTerms& terms);
 
 }  // namespace torch_opencl::ops

@@ -320,7 +320,7 @@ bool batch_norm_evaluation_by_groups(const Tensor& input,
   return true;
 }
 
-bool batch_norm_gradients_by_groups(const BatchNormGradients& gradients) {
+bool batch_norm_gradients_by_groups(const NormGradients& gradients) {
   const auto& [grad_output,
                input,
                statistics,

@@ -18,6 +18,6 @@ bool batch_norm_evaluation_by_groups(const at::Tensor& input,
                                      const BatchNormParams& params,
                                      const at::Tensor& out);
 
-bool batch_norm_gradients_by_groups(const BatchNormGradients& gradients);
+bool batch_norm_gradients_by_groups(const NormGradients& gradients);
 
 }  // namespace torch_opencl::ops

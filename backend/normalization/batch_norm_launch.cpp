@@ -229,7 +229,7 @@ void batch_norm_transform(const Tensor& input,
                     });
 }
 
-GradientTerms batch_norm_param_gradients(const BatchNormGradients& gradients) {
+GradientTerms batch_norm_param_gradients(const NormGradients& gradients) {
   const auto& [grad_output,
                input,
                statistics,
@@ -268,7 +268,7 @@ GradientTerms batch_norm_param_gradients(const BatchNormGradients& gradients) {
   return result;
 }
 
-void batch_norm_training_gradients(const BatchNormGradients& gradients) {
+void batch_norm_training_gradients(const NormGradients& gradients) {
   const auto& [grad_output,
                input,
                statistics,
@@ -307,7 +307,7 @@ void batch_norm_training_gradients(const BatchNormGradients& gradients) {
   }
 }
 
-void batch_norm_input_gradient(const BatchNormGradients& gradients,
+void batch_norm_input_gradient(const NormGradients& gradients,
                                const GradientTerms& terms) {
   const Tensor packed_weight = packed(gradients.weight);
   enqueue(gradients.input,

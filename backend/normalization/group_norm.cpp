@@ -167,7 +167,7 @@ Outputs native_group_norm(const Tensor& self,
     const Tensor mean = at::empty({batch, groups}, options);
     const Tensor inverse_deviation = at::empty({batch, groups}, options);
     norm_by_groups(
-        rows, input, weight, bias, epsilon, out, mean, inverse_deviation);
+        rows, input, weight, bias, epsilon, out, {mean, inverse_deviation});
     return {in_format_of(self, out), mean, inverse_deviation};
   }
   BatchNormParams params;
@@ -202,21 +202,19 @@ void gradients_by_passes(const Sizes& sizes,
                          const Tensor& inverse,
                          const Tensor& weight,
                          const Gradients& gradients) {
-  const Statistics by_channel{sizes.spread_groups(mean),
-                              sizes.spread_groups(inverse)};
-  batch_norm_param_gradients(sizes.by_channel(grad_output),
-                             sizes.by_channel(input),
-                             by_channel,
-                             Tensor(),
-                             gradients.products,
-                             gradients.sums);
+  NormGradients by_channel{
+      sizes.by_channel(grad_output),
+      sizes.by_channel(input),
+      {sizes.spread_groups(mean), sizes.spread_groups(inverse)}};
+  by_channel.grad_weight = gradients.products;
+  by_channel.grad_bias = gradients.sums;
+  batch_norm_param_gradients(by_channel);
   if (gradients.input.defined()) {
     Tensor weighted_sums = gradients.sums;
     Tensor weighted_products = gradients.products;
-    Tensor weights;
     if (weight.defined()) {
-      weights = sizes.spread_batch(weight);
-      const Tensor numbers = in_compute_type(weights, input);
+      by_channel.weight = sizes.spread_batch(weight);
+      const Tensor numbers = in_compute_type(by_channel.weight, input);
       weighted_sums = at::mul(gradients.sums, numbers);
       weighted_products = at::mul(gradients.products, numbers);
     }
@@ -228,13 +226,10 @@ void gradients_by_passes(const Sizes& sizes,
                               .div_(count)
                               .mul_(inverse)
                               .mul_(inverse);
+    by_channel.grad_input = sizes.by_channel(gradients.input);
     batch_norm_input_gradient(
-        sizes.by_channel(grad_output),
-        sizes.by_channel(input),
         by_channel,
-        weights,
-        {sizes.spread_groups(shifts), sizes.spread_groups(slopes)},
-        sizes.by_channel(gradients.input));
+        {sizes.spread_groups(shifts), sizes.spread_groups(slopes)});
   }
 }
 
@@ -287,14 +282,13 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
     const Tensor grad_weight = wanted(output_mask[1]);
     const Tensor grad_bias = wanted(output_mask[2]);
     group_norm_gradients_by_groups(rows,
-                                   grad_output,
-                                   input,
-                                   mean,
-                                   inverse,
-                                   weight,
-                                   grad_input,
-                                   grad_weight,
-                                   grad_bias);
+                                   {grad_output,
+                                    input,
+                                    {mean, inverse},
+                                    weight,
+                                    grad_input,
+                                    grad_weight,
+                                    grad_bias});
     return {grad_input, grad_weight, grad_bias};
   }
   const Tensor sums = at::empty({batch * channels}, mean.options());

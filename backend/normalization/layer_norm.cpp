@@ -114,8 +114,7 @@ Outputs native_layer_norm(const Tensor& self,
                      bias,
                      epsilon,
                      out,
-                     mean,
-                     inverse_deviation);
+                     {mean, inverse_deviation});
       return {out, mean, inverse_deviation};
     }
     with_compute_type(input, [&](auto number) {
@@ -172,14 +171,13 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
   }
   if (!problem.cpu) {
     layer_norm_gradients_by_groups(problem.for_groups(),
-                                   grad_output,
-                                   input,
-                                   mean,
-                                   inverse_deviation,
-                                   weight,
-                                   grad_input,
-                                   grad_weight,
-                                   grad_bias);
+                                   {grad_output,
+                                    input,
+                                    {mean, inverse_deviation},
+                                    weight,
+                                    grad_input,
+                                    grad_weight,
+                                    grad_bias});
     return {grad_input, grad_weight, grad_bias};
   }
   const bool has_sums = output_mask[1] || output_mask[2];

@@ -47,18 +47,14 @@ void launch_rows(const NormRows& rows,
          arguments...);
 }
 
-void launch_grad_input(const NormRows& rows,
-                       const Tensor& grad_output,
-                       const Tensor& input,
-                       const Tensor& mean,
-                       const Tensor& inverse_deviation,
-                       const Tensor& weight,
-                       const Tensor& grad_input) {
+void launch_grad_input(const NormRows& rows, const NormGradients& gradients) {
   const GroupRows groups(rows.size, 1);
+  const auto& [mean, inverse_deviation] = gradients.statistics;
+  const Tensor& input = gradients.input;
   const EpilogueTarget target{
       "native_layer_norm_backward",
-      grad_input,
-      {grad_output, input, mean, inverse_deviation, weight}};
+      gradients.grad_input,
+      {gradients.grad_output, input, mean, inverse_deviation, gradients.weight}};
   launch_with_epilogue(
       &target,
       input,
@@ -69,15 +65,15 @@ void launch_grad_input(const NormRows& rows,
        {"BY_CHANNEL", false},
        {"WG_SIZE", groups.work_group}},
       range(groups.groups(rows.rows) * groups.work_group, groups.work_group),
-      arg(grad_input),
+      arg(gradients.grad_input),
       rows.rows,
       static_cast<int32_t>(rows.size),
       static_cast<int32_t>(groups.span),
-      arg_in(grad_output),
+      arg_in(gradients.grad_output),
       arg_in(input),
       arg_in(mean),
       arg_in(inverse_deviation),
-      arg_in(weight));
+      arg_in(gradients.weight));
 }
 
 template <class... Arguments>
@@ -102,31 +98,25 @@ void launch_columns(const NormRows& rows,
 
 // Adds up chunks' sums, which lie as [chunk][column].
 void add_up(const NormRows& rows,
-            const Tensor& input,
+            const NormGradients& gradients,
             int64_t chunks,
-            const Tensor& grad_weight,
-            const Tensor& grad_bias,
             const Tensor& weight_sums,
             const Tensor& bias_sums) {
   launch_columns(rows,
-                 input,
+                 gradients.input,
                  "layer_norm_parameters",
                  1,
                  static_cast<int32_t>(rows.size),
                  static_cast<int32_t>(chunks),
-                 arg(grad_weight),
-                 arg(grad_bias),
+                 arg(gradients.grad_weight),
+                 arg(gradients.grad_bias),
                  arg_in(weight_sums),
                  arg_in(bias_sums));
 }
 
 void launch_parameter_gradients(const NormRows& rows,
-                                const Tensor& grad_output,
-                                const Tensor& input,
-                                const Tensor& mean,
-                                const Tensor& inverse_deviation,
-                                const Tensor& grad_weight,
-                                const Tensor& grad_bias) {
+                                const NormGradients& gradients) {
+  const Tensor& input = gradients.input;
   const int64_t wanted =
       std::clamp<int64_t>(std::min(kGroups / ceil_div(rows.size, kColumns),
                                    rows.rows / kLeastChunk),
@@ -147,11 +137,11 @@ void launch_parameter_gradients(const NormRows& rows,
                  chunk,
                  arg(weight_sums),
                  arg(bias_sums),
-                 arg_in(grad_output),
+                 arg_in(gradients.grad_output),
                  arg_in(input),
-                 arg_in(mean),
-                 arg_in(inverse_deviation));
-  add_up(rows, input, chunks, grad_weight, grad_bias, weight_sums, bias_sums);
+                 arg_in(gradients.statistics.mean),
+                 arg_in(gradients.statistics.inverse_deviation));
+  add_up(rows, gradients, chunks, weight_sums, bias_sums);
 }
 
 }  // namespace
@@ -162,8 +152,7 @@ void norm_by_groups(const NormRows& rows,
                     const Tensor& bias,
                     double epsilon,
                     const Tensor& out,
-                    const Tensor& mean,
-                    const Tensor& inverse_deviation) {
+                    const Statistics& statistics) {
   with_compute_type(input, [&](auto number) {
     const auto launch_over = [&](const auto&... channels) {
       launch_rows(rows,
@@ -173,8 +162,8 @@ void norm_by_groups(const NormRows& rows,
                   channels...,
                   static_cast<decltype(number)>(epsilon),
                   arg(out),
-                  arg(mean),
-                  arg(inverse_deviation),
+                  arg(statistics.mean),
+                  arg(statistics.inverse_deviation),
                   arg_in(input),
                   arg_in(weight),
                   arg_in(bias));
@@ -189,39 +178,19 @@ void norm_by_groups(const NormRows& rows,
 }
 
 void layer_norm_gradients_by_groups(const NormRows& rows,
-                                    const Tensor& grad_output,
-                                    const Tensor& input,
-                                    const Tensor& mean,
-                                    const Tensor& inverse_deviation,
-                                    const Tensor& weight,
-                                    const Tensor& grad_input,
-                                    const Tensor& grad_weight,
-                                    const Tensor& grad_bias) {
-  if (grad_weight.defined() || grad_bias.defined()) {
-    launch_parameter_gradients(rows,
-                               grad_output,
-                               input,
-                               mean,
-                               inverse_deviation,
-                               grad_weight,
-                               grad_bias);
+                                    const NormGradients& gradients) {
+  if (gradients.has_params()) {
+    launch_parameter_gradients(rows, gradients);
   }
   // Last: it is pending, and what follows in the backward pass joins it.
-  if (grad_input.defined()) {
-    launch_grad_input(
-        rows, grad_output, input, mean, inverse_deviation, weight, grad_input);
+  if (gradients.grad_input.defined()) {
+    launch_grad_input(rows, gradients);
   }
 }
 
 void group_norm_gradients_by_groups(const NormRows& rows,
-                                    const Tensor& grad_output,
-                                    const Tensor& input,
-                                    const Tensor& mean,
-                                    const Tensor& inverse_deviation,
-                                    const Tensor& weight,
-                                    const Tensor& grad_input,
-                                    const Tensor& grad_weight,
-                                    const Tensor& grad_bias) {
+                                    const NormGradients& gradients) {
+  const Tensor& input = gradients.input;
   const int64_t channels = rows.size / rows.pixels;  // of a row
   const int64_t images = rows.rows / rows.groups;
   const auto options = input.options().dtype(compute_type(input.scalar_type()));
@@ -243,20 +212,18 @@ void group_norm_gradients_by_groups(const NormRows& rows,
          static_cast<int32_t>(span),
          static_cast<int32_t>(rows.pixels),
          static_cast<int32_t>(rows.groups),
-         arg(grad_input),
+         arg(gradients.grad_input),
          arg(sums),
          arg(products),
-         arg_in(grad_output),
+         arg_in(gradients.grad_output),
          arg_in(input),
-         arg_in(mean),
-         arg_in(inverse_deviation),
-         arg_in(weight));
-  if (grad_weight.defined() || grad_bias.defined()) {
+         arg_in(gradients.statistics.mean),
+         arg_in(gradients.statistics.inverse_deviation),
+         arg_in(gradients.weight));
+  if (gradients.has_params()) {
     add_up({images, rows.groups * channels, rows.param_type},
-           input,
+           gradients,
            images,
-           grad_weight,
-           grad_bias,
            products,
            sums);
   }

@@ -1,6 +1,8 @@
 // Layer normalisation by work-groups, for GPUs.
 #pragma once
 
+#include "norm_gradients.h"
+
 #include <ATen/core/Tensor.h>
 
 namespace torch_opencl::ops {
@@ -23,29 +25,12 @@ void norm_by_groups(const NormRows& rows,
                     const at::Tensor& bias,
                     double epsilon,
                     const at::Tensor& out,
-                    const at::Tensor& mean,
-                    const at::Tensor& inverse_deviation);
+                    const Statistics& statistics);
 
-// Writes what is defined.
 void layer_norm_gradients_by_groups(const NormRows& rows,
-                                    const at::Tensor& grad_output,
-                                    const at::Tensor& input,
-                                    const at::Tensor& mean,
-                                    const at::Tensor& inverse_deviation,
-                                    const at::Tensor& weight,
-                                    const at::Tensor& grad_input,
-                                    const at::Tensor& grad_weight,
-                                    const at::Tensor& grad_bias);
+                                    const NormGradients& gradients);
 
-// Of group normalisation. Writes what is defined.
 void group_norm_gradients_by_groups(const NormRows& rows,
-                                    const at::Tensor& grad_output,
-                                    const at::Tensor& input,
-                                    const at::Tensor& mean,
-                                    const at::Tensor& inverse_deviation,
-                                    const at::Tensor& weight,
-                                    const at::Tensor& grad_input,
-                                    const at::Tensor& grad_weight,
-                                    const at::Tensor& grad_bias);
+                                    const NormGradients& gradients);
 
 }  // namespace torch_opencl::ops
