@@ -6,8 +6,6 @@
 #include "batch_norm.clh"
 #include "batch_norm_sums.clh"
 
-#if CHANNELS_INNERMOST || LANES > 1
-
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_partials(
     ROWS,
     const index_t pixels,
@@ -18,26 +16,13 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(storage_t, grad_output),
     CONST_TENSOR(compute_t, means)) {
-  COPY_ROWS
-  const int job = (int)get_global_id(0);
-  if (job >= jobs) return;
-  const int channels = rows.row_size;
-#if CHANNELS_INNERMOST
-  const int blocks = (channels + LANES - 1) / LANES;
-  const int c = job % blocks * LANES;
-  const int count = min(LANES, channels - c);
-  const index_t number = job / blocks;
-#else
-  const int c = job % channels;
-  const int count = 1;
-  const index_t number = job / channels;
+#if !IS_JOB_OF_ITEM
+  local compute_t shared[WG_SIZE];
 #endif
-  const index_t first = number * chunk;
-  const index_t last = min(first + chunk, pixels);
+  PARTIAL_JOB
   const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
   const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
-  const channels_t mean = load_statistics(POINTER(means), c, count);
-  const index_t place = number * channels;
+  const channels_t mean = load_statistics(POINTER(means), c, job.count);
 #if CHANNELS_INNERMOST
   const index_t x_step = rows.strides[ROWS_RANK];
   const index_t grad_step = rows.strides[2 * ROWS_RANK];
@@ -45,67 +30,42 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_grad
   lanes_t sum_lost = 0;
   lanes_t product = 0;
   lanes_t product_lost = 0;
-  FOR_EACH_RUN(&rows, first, last) {
+  FOR_EACH_RUN(&rows, job.first, job.last) {
     const index_t x_offset = pixel_offset(&rows, 1, pixel);
     const index_t grad_offset = pixel_offset(&rows, 2, pixel);
     for (index_t i = 0; i < length; ++i) {
       const lanes_t g =
-          load_lanes(grad, grad_offset + i * grad_step, rows.row_strides[2], count);
+          load_lanes(grad, grad_offset + i * grad_step, rows.row_strides[2], job.count);
       const lanes_t d =
-          load_lanes(x, x_offset + i * x_step, rows.row_strides[1], count) - mean;
+          load_lanes(x, x_offset + i * x_step, rows.row_strides[1], job.count) - mean;
       KAHAN_ADD(lanes_t, sum, sum_lost, g)
       KAHAN_ADD(lanes_t, product, product_lost, g * d)
     }
   }
-  store_statistics(POINTER(sums) + place, c, count, sum);
-  store_statistics(POINTER(products) + place, c, count, product);
+  store_statistics(POINTER(sums) + job.place, c, job.count, sum);
+  store_statistics(POINTER(products) + job.place, c, job.count, product);
+#elif LANES > 1
+  const gradient_sums_t part =
+      gradient_sums_of(&rows, x, grad, mean, job.first, job.last);
+  POINTER(sums)[job.place + c] = part.sum;
+  POINTER(products)[job.place + c] = part.product;
 #else
-  const gradient_sums_t part = gradient_sums_of(&rows, x, grad, mean, first, last);
-  POINTER(sums)[place + c] = part.sum;
-  POINTER(products)[place + c] = part.product;
-#endif
-}
-
-#else
-
-// A work-group a job, its work-items side by side in memory.
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_partials(
-    ROWS,
-    const index_t pixels,
-    const index_t chunk,
-    const int jobs,
-    TENSOR(compute_t, sums),
-    TENSOR(compute_t, products),
-    CONST_TENSOR(storage_t, self),
-    CONST_TENSOR(storage_t, grad_output),
-    CONST_TENSOR(compute_t, means)) {
-  COPY_ROWS
-  local compute_t shared[WG_SIZE];
-  const int job = (int)get_group_id(0);
-  const int channels = rows.row_size;
-  const int c = job % channels;
-  const index_t number = job / channels;
-  const index_t first = number * chunk;
-  const index_t last = min(first + chunk, pixels);
-  const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
-  const global storage_t *grad = POINTER(grad_output) + c * rows.row_strides[2];
-  const compute_t mean = POINTER(means)[c];
+  const index_t item = (index_t)get_local_id(0);
   compute_t sum = 0;
   compute_t product = 0;
-  for (index_t p = first + (index_t)get_local_id(0); p < last; p += WG_SIZE) {
+  for (index_t p = job.first + item; p < job.last; p += WG_SIZE) {
     const compute_t g = LOAD(grad, pixel_offset(&rows, 2, p));
     sum += g;
     product += g * (LOAD(x, pixel_offset(&rows, 1, p)) - mean);
   }
   sum = group_sum(sum, shared);
   product = group_sum(product, shared);
-  if (get_local_id(0) == 0) {
-    POINTER(sums)[number * channels + c] = sum;
-    POINTER(products)[number * channels + c] = product;
+  if (item == 0) {
+    POINTER(sums)[job.place + c] = sum;
+    POINTER(products)[job.place + c] = product;
   }
-}
-
 #endif
+}
 
 // grad_weight and grad_bias, and what grad_input loses.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_gradient_finish(

@@ -203,12 +203,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_
     PARAMETERS,
     const compute_t lower,
     const compute_t upper,
-    TENSOR(storage_t, out),
-    CONST_TENSOR(storage_t, self),
-    CONST_TENSOR(compute_t, mean),
-    CONST_TENSOR(compute_t, inverse_deviation),
-    CONST_TENSOR(param_t, weight),
-    CONST_TENSOR(param_t, bias)) {
+    TRANSFORMED) {
   JOB
   lanes_t center[VECTORS];
   lanes_t scale[VECTORS];
@@ -235,14 +230,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_
 // evaluation has not.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_backward_lines(
     PARAMETERS,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(storage_t, self),
-    CONST_TENSOR(storage_t, grad_output),
-    CONST_TENSOR(compute_t, mean),
-    CONST_TENSOR(compute_t, inverse_deviation),
-    CONST_TENSOR(compute_t, shifts),
-    CONST_TENSOR(compute_t, slopes),
-    CONST_TENSOR(param_t, weight)) {
+    TRANSFORMED_BACKWARD) {
   JOB
   lanes_t scale[VECTORS];
   FOR_EACH_VECTOR {

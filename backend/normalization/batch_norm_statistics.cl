@@ -6,10 +6,6 @@
 #include "batch_norm.clh"
 #include "batch_norm_sums.clh"
 
-// Partial results lie as [chunk][channel].
-
-#if CHANNELS_INNERMOST || LANES > 1
-
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_partials(
     ROWS,
     const index_t pixels,
@@ -18,101 +14,65 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
     TENSOR(compute_t, means),
     TENSOR(compute_t, squares),
     CONST_TENSOR(storage_t, self)) {
-  COPY_ROWS
-  const int job = (int)get_global_id(0);
-  if (job >= jobs) return;
-  const int channels = rows.row_size;
-#if CHANNELS_INNERMOST
-  const int blocks = (channels + LANES - 1) / LANES;
-  const int c = job % blocks * LANES;
-  const int count = min(LANES, channels - c);
-  const index_t number = job / blocks;
-#else
-  const int c = job % channels;
-  const int count = 1;
-  const index_t number = job / channels;
+#if !IS_JOB_OF_ITEM
+  local compute_t shared[WG_SIZE];
 #endif
-  const index_t first = number * chunk;
-  const index_t last = min(first + chunk, pixels);
+  PARTIAL_JOB
   const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
-
+#if LANES > 1 && !CHANNELS_INNERMOST
+  const moments_t part = moments_of(&rows, x, job.first, job.last);
+  POINTER(means)[job.place + c] = part.mean;
+  POINTER(squares)[job.place + c] = part.square;
+#else
+  const compute_t scale = (compute_t)1 / (compute_t)(job.last - job.first);
 #if CHANNELS_INNERMOST
-  const compute_t scale = (compute_t)1 / (compute_t)(last - first);
   const index_t step = rows.strides[ROWS_RANK];
   const index_t lane = rows.row_strides[1];
   lanes_t sum = 0;
-  FOR_EACH_RUN(&rows, first, last) {
+  FOR_EACH_RUN(&rows, job.first, job.last) {
     const index_t offset = pixel_offset(&rows, 1, pixel);
     for (index_t i = 0; i < length; ++i)
-      sum += load_lanes(x, offset + i * step, lane, count);
+      sum += load_lanes(x, offset + i * step, lane, job.count);
   }
   const lanes_t mean = sum * scale;
   lanes_t residual = 0;
   lanes_t lost = 0;
   lanes_t square = 0;
-  FOR_EACH_RUN(&rows, first, last) {
+  FOR_EACH_RUN(&rows, job.first, job.last) {
     const index_t offset = pixel_offset(&rows, 1, pixel);
     for (index_t i = 0; i < length; ++i) {
-      const lanes_t d = load_lanes(x, offset + i * step, lane, count) - mean;
+      const lanes_t d = load_lanes(x, offset + i * step, lane, job.count) - mean;
       KAHAN_ADD(lanes_t, residual, lost, d)
       square += d * d;
     }
   }
   const lanes_t correction = residual * scale;
-  const index_t place = number * channels;
-  store_statistics(POINTER(means) + place, c, count, mean + correction);
+  store_statistics(POINTER(means) + job.place, c, job.count, mean + correction);
   store_statistics(
-      POINTER(squares) + place, c, count, square - residual * correction);
+      POINTER(squares) + job.place, c, job.count, square - residual * correction);
 #else
-  const moments_t part = moments_of(&rows, x, first, last);
-  const index_t place = number * channels;
-  POINTER(means)[place + c] = part.mean;
-  POINTER(squares)[place + c] = part.square;
-#endif
-}
-
-#else
-
-// A work-group a job, its work-items side by side in memory.
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_partials(
-    ROWS,
-    const index_t pixels,
-    const index_t chunk,
-    const int jobs,
-    TENSOR(compute_t, means),
-    TENSOR(compute_t, squares),
-    CONST_TENSOR(storage_t, self)) {
-  COPY_ROWS
-  local compute_t shared[WG_SIZE];
-  const int job = (int)get_group_id(0);
-  const int channels = rows.row_size;
-  const int c = job % channels;
-  const index_t number = job / channels;
-  const index_t first = number * chunk;
-  const index_t last = min(first + chunk, pixels);
-  const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
-  const compute_t scale = (compute_t)1 / (compute_t)(last - first);
+  const index_t item = (index_t)get_local_id(0);
   compute_t sum = 0;
-  for (index_t p = first + (index_t)get_local_id(0); p < last; p += WG_SIZE)
+  for (index_t p = job.first + item; p < job.last; p += WG_SIZE)
     sum += LOAD(x, pixel_offset(&rows, 1, p));
   const compute_t mean = group_sum(sum, shared) * scale;
   compute_t residual = 0;
   compute_t square = 0;
-  for (index_t p = first + (index_t)get_local_id(0); p < last; p += WG_SIZE) {
+  for (index_t p = job.first + item; p < job.last; p += WG_SIZE) {
     const compute_t d = LOAD(x, pixel_offset(&rows, 1, p)) - mean;
     residual += d;
     square += d * d;
   }
   residual = group_sum(residual, shared);
   square = group_sum(square, shared);
-  if (get_local_id(0) == 0) {
+  if (item == 0) {
     const compute_t correction = residual * scale;
-    POINTER(means)[number * channels + c] = mean + correction;
-    POINTER(squares)[number * channels + c] = square - residual * correction;
+    POINTER(means)[job.place + c] = mean + correction;
+    POINTER(squares)[job.place + c] = square - residual * correction;
   }
-}
-
 #endif
+#endif
+}
 
 // A work-group joins the chunks of LANES channels: the batch's mean and inverse
 // standard deviation, and the running statistics.

@@ -101,12 +101,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     const int tile,
     const compute_t lower,
     const compute_t upper,
-    TENSOR(storage_t, out),
-    CONST_TENSOR(storage_t, self),
-    CONST_TENSOR(compute_t, mean),
-    CONST_TENSOR(compute_t, inverse_deviation),
-    CONST_TENSOR(param_t, weight),
-    CONST_TENSOR(param_t, bias)) {
+    TRANSFORMED) {
   COPY_ROWS
   FOR_EACH_JOB {
     const job_t job = job_of((index_t)id, &rows, pixels);
@@ -137,14 +132,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     const index_t pixels,
     const long jobs,
     const int tile,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(storage_t, self),
-    CONST_TENSOR(storage_t, grad_output),
-    CONST_TENSOR(compute_t, mean),
-    CONST_TENSOR(compute_t, inverse_deviation),
-    CONST_TENSOR(compute_t, shifts),
-    CONST_TENSOR(compute_t, slopes),
-    CONST_TENSOR(param_t, weight)) {
+    TRANSFORMED_BACKWARD) {
   COPY_ROWS
   FOR_EACH_JOB {
     const job_t job = job_of((index_t)id, &rows, pixels);
