@@ -203,7 +203,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_
     PARAMETERS,
     const compute_t lower,
     const compute_t upper,
-    TRANSFORMED) {
+    TRANSFORM_TENSORS) {
   JOB
   lanes_t center[VECTORS];
   lanes_t scale[VECTORS];
@@ -230,7 +230,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_
 // evaluation has not.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_transform_backward_lines(
     PARAMETERS,
-    TRANSFORMED_BACKWARD) {
+    TRANSFORM_BACKWARD_TENSORS) {
   JOB
   lanes_t scale[VECTORS];
   FOR_EACH_VECTOR {

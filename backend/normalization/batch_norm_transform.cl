@@ -101,7 +101,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     const int tile,
     const compute_t lower,
     const compute_t upper,
-    TRANSFORMED) {
+    TRANSFORM_TENSORS) {
   COPY_ROWS
   FOR_EACH_JOB {
     const job_t job = job_of((index_t)id, &rows, pixels);
@@ -132,7 +132,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_tran
     const index_t pixels,
     const long jobs,
     const int tile,
-    TRANSFORMED_BACKWARD) {
+    TRANSFORM_BACKWARD_TENSORS) {
   COPY_ROWS
   FOR_EACH_JOB {
     const job_t job = job_of((index_t)id, &rows, pixels);

@@ -6,15 +6,8 @@
 #include "window.clh"
 #include "average.clh"
 
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool(
-    const geometry_t geometry,
-    const int divisor_override,
-    TENSOR(storage_t, out),
-    CONST_TENSOR(storage_t, self)) {
-  const geometry_t *g = &geometry;
-  const index_t block = (index_t)get_global_id(0);
-  if (block >= g->blocks) return;
-  const place_t place = place_of(block, g->channels, g->pooled);
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool(AVG_POOL_PARAMETERS) {
+  PLACE(pooled)
   const global storage_t *image = POINTER(self) + plane_offset(&place, g->image_strides);
   const int d_begin = window_begin(g, 0, place.depth);
   const int d_end = window_end(g, 0, place.depth);
@@ -38,8 +31,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool(
     // A window that lies in the padding altogether averages nothing: 0.
     const int empty = d_begin >= d_end || h_begin >= h_end || w_begin >= w_end;
     store_lanes(POINTER(out),
-                plane_offset(&place, g->pooled_strides) +
-                    pixel_offset(g->pooled_strides, place.depth, place.height, width),
+                element_offset(&place, g->pooled_strides, width),
                 g->pooled_strides[1],
                 place.lanes,
                 sum / (compute_t)(empty ? 1 : divisor));
@@ -47,14 +39,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool(
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool_backward(
-    const geometry_t geometry,
-    const int divisor_override,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(storage_t, grad_output)) {
-  const geometry_t *g = &geometry;
-  const index_t block = (index_t)get_global_id(0);
-  if (block >= g->blocks) return;
-  const place_t place = place_of(block, g->channels, g->image);
+    AVG_POOL_BACKWARD_PARAMETERS) {
+  PLACE(image)
   const global storage_t *grad =
       POINTER(grad_output) + plane_offset(&place, g->pooled_strides);
   const int d_begin = covering_begin(g, 0, place.depth);
@@ -79,8 +65,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool_backwa
         }
       }
     store_lanes(POINTER(grad_input),
-                plane_offset(&place, g->image_strides) +
-                    pixel_offset(g->image_strides, place.depth, place.height, width),
+                element_offset(&place, g->image_strides, width),
                 g->image_strides[1],
                 place.lanes,
                 sum);

@@ -10,15 +10,8 @@
 #include "window.clh"
 #include "positions.clh"
 
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool(
-    const geometry_t geometry,
-    TENSOR(storage_t, out),
-    TENSOR(long, indices),
-    CONST_TENSOR(storage_t, self)) {
-  const geometry_t *g = &geometry;
-  const index_t block = (index_t)get_global_id(0);
-  if (block >= g->blocks) return;
-  const place_t place = place_of(block, g->channels, g->pooled);
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool(MAX_POOL_PARAMETERS) {
+  PLACE(pooled)
   const global storage_t *image = POINTER(self) + plane_offset(&place, g->image_strides);
   const index_t lane_stride = g->image_strides[1];
   const int d_begin = window_begin(g, 0, place.depth);
@@ -41,14 +34,12 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool(
           where = LANES_SELECT(where, here, better);
         }
     store_lanes(POINTER(out),
-                plane_offset(&place, g->pooled_strides) +
-                    pixel_offset(g->pooled_strides, place.depth, place.height, width),
+                element_offset(&place, g->pooled_strides, width),
                 g->pooled_strides[1],
                 place.lanes,
                 best);
     store_indices(POINTER(indices),
-                  plane_offset(&place, g->indices_strides) +
-                      pixel_offset(g->indices_strides, place.depth, place.height, width),
+                  element_offset(&place, g->indices_strides, width),
                   g->indices_strides[1],
                   place.lanes,
                   where);
@@ -56,14 +47,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool(
 }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool_backward(
-    const geometry_t geometry,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(long, indices),
-    CONST_TENSOR(storage_t, grad_output)) {
-  const geometry_t *g = &geometry;
-  const index_t block = (index_t)get_global_id(0);
-  if (block >= g->blocks) return;
-  const place_t place = place_of(block, g->channels, g->image);
+    MAX_POOL_BACKWARD_PARAMETERS) {
+  PLACE(image)
   const global storage_t *grad =
       POINTER(grad_output) + plane_offset(&place, g->pooled_strides);
   const global long *chosen = POINTER(indices) + plane_offset(&place, g->indices_strides);
@@ -91,8 +76,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool_backwa
           sum += LANES_SELECT((lanes_t)0, value, where == here);
         }
     store_lanes(POINTER(grad_input),
-                plane_offset(&place, g->image_strides) +
-                    pixel_offset(g->image_strides, place.depth, place.height, width),
+                element_offset(&place, g->image_strides, width),
                 g->image_strides[1],
                 place.lanes,
                 sum);

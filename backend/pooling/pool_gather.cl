@@ -49,10 +49,7 @@ inline band_t band_of(const geometry_t *g) {
 // Indices are the caller's: one outside its window adds to nothing, as on a GPU, or
 // to a neighbour of that window.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_gather(
-    const geometry_t geometry,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(long, indices),
-    CONST_TENSOR(storage_t, grad_output)) {
+    MAX_POOL_BACKWARD_PARAMETERS) {
   const geometry_t *g = &geometry;
   const band_t band = band_of(g);
   global storage_t *image = POINTER(grad_input) + band.batch * g->image_strides[0];
@@ -103,10 +100,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_gat
 #define WINDOWS 9
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_gather(
-    const geometry_t geometry,
-    const int divisor_override,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(storage_t, grad_output)) {
+    AVG_POOL_BACKWARD_PARAMETERS) {
   const geometry_t *g = &geometry;
   const band_t band = band_of(g);
   global storage_t *image = POINTER(grad_input) + band.batch * g->image_strides[0];

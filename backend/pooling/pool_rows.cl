@@ -97,11 +97,7 @@ inline line_t line_of(const geometry_t *g, index_t row) {
   }
 #define FOR_EACH_VECTOR(v) _Pragma("unroll") for (int v = 0; v < AT_ONCE; ++v)
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
-    const geometry_t geometry,
-    TENSOR(storage_t, out),
-    TENSOR(long, indices),
-    CONST_TENSOR(storage_t, self)) {
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(MAX_POOL_PARAMETERS) {
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
     const global storage_t *image = POINTER(self) + line.image;
@@ -161,11 +157,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
   }
 }
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
-    const geometry_t geometry,
-    const int divisor_override,
-    TENSOR(storage_t, out),
-    CONST_TENSOR(storage_t, self)) {
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(AVG_POOL_PARAMETERS) {
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
     const global storage_t *image = POINTER(self) + line.image;
@@ -299,7 +291,7 @@ inline lanes_t load_tap(const geometry_t *g,
         before                                                                         \
         if (HAS_WHOLE_TAPS(at + origin)) {                                             \
           lanes_t taps[LARGEST(TAPS, 1)];                                              \
-          LOAD_TAPS(taps, self + (at + origin))                                        \
+          LOAD_TAPS(taps, image + (at + origin))                                        \
           if (origin < 0 || origin + REACH > g->image[2]) {                            \
             const where_t column = (where_t)origin + RAMP * (where_t)STRIDE;           \
             _Pragma("unroll") for (int tap = 0; tap < TAPS; ++tap) taps[tap] = select( \
@@ -314,7 +306,7 @@ inline lanes_t load_tap(const geometry_t *g,
           const int count = min(LANES, g->pooled[2] - width);                          \
           for (int tap = 0; tap < g->kernel_size[2]; ++tap) {                          \
             const int x = tap * g->dilation[2];                                        \
-            const lanes_t value = load_tap(g, self, at, origin + x, count, outside);   \
+            const lanes_t value = load_tap(g, image, at, origin + x, count, outside);   \
             body                                                                       \
           }                                                                            \
         }                                                                              \
@@ -324,12 +316,8 @@ inline lanes_t load_tap(const geometry_t *g,
 
 #include "whole_windows.clh"
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(
-    const geometry_t geometry,
-    TENSOR(storage_t, out),
-    TENSOR(long, indices),
-    CONST_TENSOR(storage_t, self_)) {
-  const global storage_t *self = POINTER(self_);
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(MAX_POOL_PARAMETERS) {
+  const global storage_t *image = POINTER(self);
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
@@ -399,12 +387,8 @@ inline lanes_t divisors_of(
   return LANES_OF(end - counted_begin) * counted_plane;
 }
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
-    const geometry_t geometry,
-    const int divisor_override,
-    TENSOR(storage_t, out),
-    CONST_TENSOR(storage_t, self_)) {
-  const global storage_t *self = POINTER(self_);
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(AVG_POOL_PARAMETERS) {
+  const global storage_t *image = POINTER(self);
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
     global storage_t *y = POINTER(out) + LINE_OFFSET(g->pooled_strides);
@@ -447,11 +431,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_rows(
       sum += value;                                                                \
     }
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_columns(
-    const geometry_t geometry,
-    const int divisor_override,
-    TENSOR(storage_t, out),
-    CONST_TENSOR(storage_t, self)) {
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_columns(AVG_POOL_PARAMETERS) {
   FOR_EACH_LINE {
     const line_t line = line_of(g, row);
     const global storage_t *image = POINTER(self) + line.image;

@@ -62,10 +62,7 @@ inline index_t reach_of(const geometry_t *g, int depth, int height) {
 }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_scatter(
-    const geometry_t geometry,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(long, indices),
-    CONST_TENSOR(storage_t, grad_output)) {
+    MAX_POOL_BACKWARD_PARAMETERS) {
   const geometry_t *g = &geometry;
   image_t image = image_of(g, POINTER(grad_input), POINTER(grad_output));
   const global long *chosen = POINTER(indices) + image.batch * g->indices_strides[0] +
@@ -91,10 +88,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_sca
 }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_scatter(
-    const geometry_t geometry,
-    const int divisor_override,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(storage_t, grad_output)) {
+    AVG_POOL_BACKWARD_PARAMETERS) {
   const geometry_t *g = &geometry;
   image_t image = image_of(g, POINTER(grad_input), POINTER(grad_output));
   for (int d = 0; d < g->pooled[0]; ++d)
@@ -147,10 +141,7 @@ inline index_t clear_plane(const geometry_t *g, global storage_t *image) {
 }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_scatter(
-    const geometry_t geometry,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(long, indices),
-    CONST_TENSOR(storage_t, grad_output)) {
+    MAX_POOL_BACKWARD_PARAMETERS) {
   const geometry_t *g = &geometry;
   const place_t place = plane_of(g, (index_t)get_global_id(0));
   global storage_t *image = POINTER(grad_input) + plane_offset(&place, g->image_strides);
@@ -168,10 +159,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_sca
 }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void avg_pool_backward_scatter(
-    const geometry_t geometry,
-    const int divisor_override,
-    TENSOR(storage_t, grad_input),
-    CONST_TENSOR(storage_t, grad_output)) {
+    AVG_POOL_BACKWARD_PARAMETERS) {
   const geometry_t *g = &geometry;
   const place_t place = plane_of(g, (index_t)get_global_id(0));
   global storage_t *image = POINTER(grad_input) + plane_offset(&place, g->image_strides);
