@@ -236,6 +236,19 @@ struct scatter_add_out : at::meta::structured_scatter_add {
   }
 };
 
+// Rows of `source` go to those that `index` names.
+void scatter_rows(const Tensor& self,
+                  const Tensor& index,
+                  const Tensor& source,
+                  const Tensor& out,
+                  Indexed mode,
+                  const IndexedBy& by,
+                  const Scalar& alpha = 1) {
+  const Tensor values = at_least_1d(source);
+  scatter_into(
+      self, spread(index, values.sizes(), by.dim), values, out, mode, by, alpha);
+}
+
 struct index_add_out : at::meta::structured_index_add {
   void impl(const meta_return_ty& precomputed,
             const Tensor& self,
@@ -244,10 +257,9 @@ struct index_add_out : at::meta::structured_index_add {
             const Tensor& source,
             const Scalar& alpha,
             const Tensor& out) {
-    const Tensor values = at_least_1d(source);
-    scatter_into(self,
-                 spread(index, values.sizes(), precomputed.dim),
-                 values,
+    scatter_rows(self,
+                 index,
+                 source,
                  out,
                  Indexed::kAdd,
                  {.op = "index_add", .dim = precomputed.dim},
@@ -262,10 +274,9 @@ struct index_copy_out : at::meta::structured_index_copy {
             const Tensor& index,
             const Tensor& source,
             const Tensor& out) {
-    const Tensor values = at_least_1d(source);
-    scatter_into(self,
-                 spread(index, values.sizes(), precomputed.dim),
-                 values,
+    scatter_rows(self,
+                 index,
+                 source,
                  out,
                  Indexed::kPut,
                  {.op = "index_copy", .dim = precomputed.dim});

@@ -205,19 +205,22 @@ Tensor roi_align_backward(const Tensor& grad,
       {batch_size, channels, height, width});
 }
 
+// `argmax` is the channel mapping where regions are position-sensitive.
+template <bool kPositionSensitive>
 Pooled roi_pool(const Tensor& input,
                 const Tensor& rois,
                 double spatial_scale,
                 int64_t pooled_height,
                 int64_t pooled_width) {
-  return forward("roi_pool",
-                 "roi_pool_forward",
+  return forward(kPositionSensitive ? "ps_roi_pool" : "roi_pool",
+                 kPositionSensitive ? "ps_roi_pool_forward" : "roi_pool_forward",
                  {spatial_scale, pooled_height, pooled_width},
                  input,
                  rois,
-                 false);
+                 kPositionSensitive);
 }
 
+template <bool kPositionSensitive>
 Tensor roi_pool_backward(const Tensor& grad,
                          const Tensor& rois,
                          const Tensor& argmax,
@@ -228,12 +231,13 @@ Tensor roi_pool_backward(const Tensor& grad,
                          int64_t channels,
                          int64_t height,
                          int64_t width) {
-  return backward("roi_pool_backward",
-                  {spatial_scale, pooled_height, pooled_width},
-                  grad,
-                  rois,
-                  argmax,
-                  {batch_size, channels, height, width});
+  return backward(
+      kPositionSensitive ? "ps_roi_pool_backward" : "roi_pool_backward",
+      {spatial_scale, pooled_height, pooled_width},
+      grad,
+      rois,
+      argmax,
+      {batch_size, channels, height, width});
 }
 
 Pooled ps_roi_align(const Tensor& input,
@@ -269,48 +273,17 @@ Tensor ps_roi_align_backward(const Tensor& grad,
                   {batch_size, channels, height, width});
 }
 
-Pooled ps_roi_pool(const Tensor& input,
-                   const Tensor& rois,
-                   double spatial_scale,
-                   int64_t pooled_height,
-                   int64_t pooled_width) {
-  return forward("ps_roi_pool",
-                 "ps_roi_pool_forward",
-                 {spatial_scale, pooled_height, pooled_width},
-                 input,
-                 rois,
-                 true);
-}
-
-Tensor ps_roi_pool_backward(const Tensor& grad,
-                            const Tensor& rois,
-                            const Tensor& channel_mapping,
-                            double spatial_scale,
-                            int64_t pooled_height,
-                            int64_t pooled_width,
-                            int64_t batch_size,
-                            int64_t channels,
-                            int64_t height,
-                            int64_t width) {
-  return backward("ps_roi_pool_backward",
-                  {spatial_scale, pooled_height, pooled_width},
-                  grad,
-                  rois,
-                  channel_mapping,
-                  {batch_size, channels, height, width});
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(torchvision, PrivateUse1, m) {
   m.impl("roi_align", TORCH_FN(roi_align));
   m.impl("_roi_align_backward", TORCH_FN(roi_align_backward));
-  m.impl("roi_pool", TORCH_FN(roi_pool));
-  m.impl("_roi_pool_backward", TORCH_FN(roi_pool_backward));
+  m.impl("roi_pool", TORCH_FN(roi_pool<false>));
+  m.impl("_roi_pool_backward", TORCH_FN(roi_pool_backward<false>));
   m.impl("ps_roi_align", TORCH_FN(ps_roi_align));
   m.impl("_ps_roi_align_backward", TORCH_FN(ps_roi_align_backward));
-  m.impl("ps_roi_pool", TORCH_FN(ps_roi_pool));
-  m.impl("_ps_roi_pool_backward", TORCH_FN(ps_roi_pool_backward));
+  m.impl("ps_roi_pool", TORCH_FN(roi_pool<true>));
+  m.impl("_ps_roi_pool_backward", TORCH_FN(roi_pool_backward<true>));
 }
 
 }  // namespace torch_opencl::ops
