@@ -321,18 +321,11 @@ bool batch_norm_evaluation_by_groups(const Tensor& input,
 }
 
 bool batch_norm_gradients_by_groups(const NormGradients& gradients) {
-  const auto& [grad_output,
-               input,
-               statistics,
-               weight,
-               grad_input,
-               grad_weight,
-               grad_bias] = gradients;
   const Plan plan(
-      {grad_input.defined() ? grad_input : input, input, grad_output});
-  const at::ScalarType type = param_type(weight, grad_weight, grad_bias, input);
+      {gradients.grad_input.defined() ? gradients.grad_input : gradients.input, gradients.input, gradients.grad_output});
+  const at::ScalarType type = param_type(gradients.weight, gradients.grad_weight, gradients.grad_bias, gradients.input);
   if (!plan.is_supported() ||
-      !all_of_type(type, weight, grad_weight, grad_bias)) {
+      !all_of_type(type, gradients.weight, gradients.grad_weight, gradients.grad_bias)) {
     return false;
   }
   const Tensor sums = plan.workspace();
@@ -343,21 +336,21 @@ bool batch_norm_gradients_by_groups(const NormGradients& gradients) {
                 std::index_sequence<1, 2>(),
                 arg(sums),
                 arg(products),
-                arg_in(input),
-                arg_in(grad_output),
-                arg_in(statistics.mean));
+                arg_in(gradients.input),
+                arg_in(gradients.grad_output),
+                arg_in(gradients.statistics.mean));
   }
-  const Tensor packed_weight = packed(weight);
+  const Tensor packed_weight = packed(gradients.weight);
   plan.launch("batch_norm_gradient_apply",
               type,
               std::index_sequence<0, 1, 2>(),
-              arg(grad_input),
-              arg(grad_weight),
-              arg(grad_bias),
-              arg_in(input),
-              arg_in(grad_output),
-              arg_in(statistics.mean),
-              arg_in(statistics.inverse_deviation),
+              arg(gradients.grad_input),
+              arg(gradients.grad_weight),
+              arg(gradients.grad_bias),
+              arg_in(gradients.input),
+              arg_in(gradients.grad_output),
+              arg_in(gradients.statistics.mean),
+              arg_in(gradients.statistics.inverse_deviation),
               arg_in(sums),
               arg_in(products),
               arg_in(packed_weight));

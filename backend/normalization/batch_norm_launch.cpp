@@ -48,8 +48,6 @@ Statistics batch_statistics(const Tensor& input,
                             const BatchNormParams& params) {
   const BatchNormProblem problem({input, input});
   const int64_t channels = problem.channels();
-  const Tensor& running_mean = params.running_mean;
-  const Tensor& running_var = params.running_var;
   const Statistics statistics = new_statistics(input);
   const Tensor means = workspace(input, {problem.chunks(), channels});
   const Tensor squares = workspace(input, {problem.chunks(), channels});
@@ -63,18 +61,18 @@ Statistics batch_statistics(const Tensor& input,
     using Number = decltype(number);
     problem.finish(sources::batch_norm_statistics,
                    "batch_norm_finish",
-                   param_type(running_mean, running_var, input),
+                   param_type(params.running_mean, params.running_var, input),
                    problem.pixels(),
                    problem.chunk(),
                    static_cast<int32_t>(problem.chunks()),
                    static_cast<Number>(params.epsilon),
                    static_cast<Number>(params.momentum),
-                   stride_of(running_mean),
-                   stride_of(running_var),
+                   stride_of(params.running_mean),
+                   stride_of(params.running_var),
                    arg(statistics.mean),
                    arg(statistics.inverse_deviation),
-                   arg(running_mean),
-                   arg(running_var),
+                   arg(params.running_mean),
+                   arg(params.running_var),
                    arg(means),
                    arg(squares));
   });
@@ -91,22 +89,18 @@ Statistics batch_norm_training(const Tensor& input,
     }
   }
   const BatchNormProblem problem({out, input});
-  const Tensor& running_mean = params.running_mean;
-  const Tensor& running_var = params.running_var;
   const Tensor weight = packed(params.weight);
   const Tensor bias = packed(params.bias);
   const at::ScalarType type =
-      param_type(weight, bias, running_mean, running_var, input);
+      param_type(weight, bias, params.running_mean, params.running_var, input);
   if (!problem.is_by_kept_channels() ||
-      !all_of_type(type, weight, bias, running_mean, running_var)) {
+      !all_of_type(type, weight, bias, params.running_mean, params.running_var)) {
     const Statistics statistics = batch_statistics(input, params);
     batch_norm_transform(input, statistics, weight, bias, out);
     return statistics;
   }
   const Statistics statistics = new_statistics(input);
-  const auto& [mean, inverse_deviation] = statistics;
-  const auto record = [&, &mean = mean, &inverse = inverse_deviation](
-                          auto lower, auto upper) {
+  const auto record = [&](auto lower, auto upper) {
     using Number = decltype(lower.value);
     return problem.launch_channels(sources::batch_norm_channels,
                                    "batch_norm_channels",
@@ -116,20 +110,26 @@ Statistics batch_norm_training(const Tensor& input,
                                    static_cast<Number>(params.momentum),
                                    lower,
                                    upper,
-                                   stride_of(running_mean),
-                                   stride_of(running_var),
+                                   stride_of(params.running_mean),
+                                   stride_of(params.running_var),
                                    arg(out),
-                                   arg(mean),
-                                   arg(inverse),
-                                   arg(running_mean),
-                                   arg(running_var),
+                                   arg(statistics.mean),
+                                   arg(statistics.inverse_deviation),
+                                   arg(params.running_mean),
+                                   arg(params.running_var),
                                    arg(input),
                                    arg(weight),
                                    arg(bias));
   };
   launch_normalized(
       out,
-      {input, mean, inverse_deviation, running_mean, running_var, weight, bias},
+      {input,
+       statistics.mean,
+       statistics.inverse_deviation,
+       params.running_mean,
+       params.running_var,
+       weight,
+       bias},
       record);
   return statistics;
 }
@@ -166,13 +166,11 @@ void batch_norm_evaluation(const Tensor& input,
     return;
   }
   const BatchNormProblem problem({out, input});
-  const Tensor& running_mean = params.running_mean;
-  const Tensor& running_var = params.running_var;
   const Tensor weight = packed(params.weight);
   const Tensor bias = packed(params.bias);
-  const at::ScalarType type = running_mean.scalar_type();
+  const at::ScalarType type = params.running_mean.scalar_type();
   if (!problem.is_by_channels() ||
-      !all_of_type(type, weight, bias, running_var)) {
+      !all_of_type(type, weight, bias, params.running_var)) {
     const Statistics statistics = running_statistics(input, params);
     batch_norm_transform(input, statistics, weight, bias, out);
     return;
@@ -186,17 +184,17 @@ void batch_norm_evaluation(const Tensor& input,
                                    static_cast<Number>(params.epsilon),
                                    lower,
                                    upper,
-                                   stride_of(running_mean),
-                                   stride_of(running_var),
+                                   stride_of(params.running_mean),
+                                   stride_of(params.running_var),
                                    arg(out),
-                                   arg(running_mean),
-                                   arg(running_var),
+                                   arg(params.running_mean),
+                                   arg(params.running_var),
                                    arg(input),
                                    arg(weight),
                                    arg(bias));
   };
   launch_normalized(
-      out, {input, running_mean, running_var, weight, bias}, record);
+      out, {input, params.running_mean, params.running_var, weight, bias}, record);
 }
 
 void batch_norm_transform(const Tensor& input,
@@ -230,79 +228,65 @@ void batch_norm_transform(const Tensor& input,
 }
 
 GradientTerms batch_norm_param_gradients(const NormGradients& gradients) {
-  const auto& [grad_output,
-               input,
-               statistics,
-               weight,
-               grad_input,
-               grad_weight,
-               grad_bias] = gradients;
-  const BatchNormProblem problem({input, input, grad_output});
+  const BatchNormProblem problem({gradients.input, gradients.input, gradients.grad_output});
   const int64_t channels = problem.channels();
-  const GradientTerms result{workspace(input, {channels}),
-                             workspace(input, {channels})};
-  const Tensor sums = workspace(input, {problem.chunks(), channels});
-  const Tensor products = workspace(input, {problem.chunks(), channels});
+  const GradientTerms result{workspace(gradients.input, {channels}),
+                             workspace(gradients.input, {channels})};
+  const Tensor sums = workspace(gradients.input, {problem.chunks(), channels});
+  const Tensor products = workspace(gradients.input, {problem.chunks(), channels});
   problem.reduce(sources::batch_norm_gradients,
                  "batch_norm_gradient_partials",
                  "batch_norm_gradient_partials_lines",
                  arg(sums),
                  arg(products),
-                 arg(input),
-                 arg(grad_output),
-                 arg(statistics.mean));
-  const Tensor packed_weight = packed(weight);
+                 arg(gradients.input),
+                 arg(gradients.grad_output),
+                 arg(gradients.statistics.mean));
+  const Tensor packed_weight = packed(gradients.weight);
   problem.finish(sources::batch_norm_gradients,
                  "batch_norm_gradient_finish",
-                 param_type(weight, grad_weight, grad_bias, input),
+                 param_type(gradients.weight, gradients.grad_weight, gradients.grad_bias, gradients.input),
                  problem.pixels(),
                  static_cast<int32_t>(problem.chunks()),
                  arg(result.shifts),
                  arg(result.slopes),
-                 arg(grad_weight),
-                 arg(grad_bias),
+                 arg(gradients.grad_weight),
+                 arg(gradients.grad_bias),
                  arg(sums),
                  arg(products),
-                 arg(statistics.inverse_deviation),
+                 arg(gradients.statistics.inverse_deviation),
                  arg(packed_weight));
   return result;
 }
 
 void batch_norm_training_gradients(const NormGradients& gradients) {
-  const auto& [grad_output,
-               input,
-               statistics,
-               weight,
-               grad_input,
-               grad_weight,
-               grad_bias] = gradients;
-  if (!aten::device_of(input).is_cpu() &&
+  if (!aten::device_of(gradients.input).is_cpu() &&
       batch_norm_gradients_by_groups(gradients)) {
     return;
   }
-  if (grad_input.defined()) {
-    const BatchNormProblem problem({grad_input, input, grad_output});
+  if (gradients.grad_input.defined()) {
+    const BatchNormProblem problem({gradients.grad_input, gradients.input, gradients.grad_output});
     if (problem.is_by_kept_channels()) {
-      const Tensor packed_weight = packed(weight);
-      enqueue(input,
+      const Tensor packed_weight = packed(gradients.weight);
+      enqueue(gradients.input,
               problem.launch_channels(
                   sources::batch_norm_channels,
                   "batch_norm_channels_backward",
-                  param_type(weight, grad_weight, grad_bias, input),
+                  param_type(gradients.weight, gradients.grad_weight, gradients.grad_bias, gradients.input),
                   problem.kept_channels_tile(),
-                  arg(grad_input),
-                  arg(grad_weight),
-                  arg(grad_bias),
-                  arg(input),
-                  arg(grad_output),
-                  arg(statistics.mean),
-                  arg(statistics.inverse_deviation),
+                  arg(gradients.grad_input),
+                  arg(gradients.grad_weight),
+                  arg(gradients.grad_bias),
+                  arg(gradients.input),
+                  arg(gradients.grad_output),
+                  arg(gradients.statistics.mean),
+                  arg(gradients.statistics.inverse_deviation),
                   arg(packed_weight)));
       return;
     }
   }
   const GradientTerms terms = batch_norm_param_gradients(gradients);
-  if (grad_input.defined()) {
+  if (gradients.grad_input.defined()) {
     batch_norm_input_gradient(gradients, terms);
   }
 }
