@@ -61,6 +61,25 @@ void launch_cell(const char* kernel,
          arguments...);
 }
 
+// With the biases, if there are any, after `arguments`.
+template <class... Arguments>
+void launch_cell_forward(const char* kernel_name,
+                         const Tensor& state,
+                         const OptionalTensor& input_bias,
+                         const OptionalTensor& hidden_bias,
+                         const Arguments&... arguments) {
+  if (is_given(input_bias)) {
+    launch_cell(kernel_name,
+                state,
+                true,
+                arguments...,
+                arg_in(dense(input_bias)),
+                arg_in(dense(hidden_bias)));
+  } else {
+    launch_cell(kernel_name, state, false, arguments...);
+  }
+}
+
 uint64_t count_of(const Tensor& state) {
   return static_cast<uint64_t>(state.numel());
 }
@@ -83,33 +102,18 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(
   const Tensor workspace = at::empty_like(input_gates, contiguous);
   const Tensor inputs = dense(input_gates);
   const Tensor hiddens = dense(hidden_gates);
-  if (is_given(input_bias)) {
-    launch_cell("lstm_cell",
-                state,
-                true,
-                arg(hy),
-                arg(cy),
-                arg(workspace),
-                arg_in(inputs),
-                arg_in(hiddens),
-                arg_in(state),
-                count_of(state),
-                units_of(state),
-                arg_in(dense(input_bias)),
-                arg_in(dense(hidden_bias)));
-  } else {
-    launch_cell("lstm_cell",
-                state,
-                false,
-                arg(hy),
-                arg(cy),
-                arg(workspace),
-                arg_in(inputs),
-                arg_in(hiddens),
-                arg_in(state),
-                count_of(state),
-                units_of(state));
-  }
+  launch_cell_forward("lstm_cell",
+                      state,
+                      input_bias,
+                      hidden_bias,
+                      arg(hy),
+                      arg(cy),
+                      arg(workspace),
+                      arg_in(inputs),
+                      arg_in(hiddens),
+                      arg_in(state),
+                      count_of(state),
+                      units_of(state));
   return {hy, cy, workspace};
 }
 
@@ -156,31 +160,17 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates,
       at::empty({hx.size(0), 5 * hx.size(1)}, hx.options());
   const Tensor inputs = dense(input_gates);
   const Tensor hiddens = dense(hidden_gates);
-  if (is_given(input_bias)) {
-    launch_cell("gru_cell",
-                state,
-                true,
-                arg(hy),
-                arg(workspace),
-                arg_in(inputs),
-                arg_in(hiddens),
-                arg_in(state),
-                count_of(state),
-                units_of(state),
-                arg_in(dense(input_bias)),
-                arg_in(dense(hidden_bias)));
-  } else {
-    launch_cell("gru_cell",
-                state,
-                false,
-                arg(hy),
-                arg(workspace),
-                arg_in(inputs),
-                arg_in(hiddens),
-                arg_in(state),
-                count_of(state),
-                units_of(state));
-  }
+  launch_cell_forward("gru_cell",
+                      state,
+                      input_bias,
+                      hidden_bias,
+                      arg(hy),
+                      arg(workspace),
+                      arg_in(inputs),
+                      arg_in(hiddens),
+                      arg_in(state),
+                      count_of(state),
+                      units_of(state));
   return {hy, workspace};
 }
 

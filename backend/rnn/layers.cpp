@@ -357,78 +357,71 @@ std::tuple<Tensor, Tensor, Tensor> run(const Layers& layers,
   return {x, stacked(hys), is_lstm ? stacked(cys) : Tensor()};
 }
 
-std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& input,
-                                        TensorList hx,
-                                        TensorList params,
-                                        bool has_biases,
-                                        int64_t num_layers,
-                                        double dropout,
-                                        bool train,
-                                        bool bidirectional,
-                                        bool batch_first) {
-  const Layers layers{Recurrence::kLstm,
-                      has_biases,
-                      num_layers,
-                      dropout,
-                      train,
-                      bidirectional,
-                      batch_first};
-  return supports(layers, input, hx, params) ? run(layers, input, hx, params)
-                                             : at::native::lstm(input,
-                                                                hx,
-                                                                params,
-                                                                has_biases,
-                                                                num_layers,
-                                                                dropout,
-                                                                train,
-                                                                bidirectional,
-                                                                batch_first);
-}
+template <class Results, class States>
+using Composition = Results(const Tensor&,
+                            States,
+                            TensorList,
+                            bool,
+                            int64_t,
+                            double,
+                            bool,
+                            bool,
+                            bool);
 
-using OneState = std::tuple<Tensor, Tensor>(const Tensor&,
-                                            const Tensor&,
-                                            TensorList,
-                                            bool,
-                                            int64_t,
-                                            double,
-                                            bool,
-                                            bool,
-                                            bool);
-
-template <Recurrence kind, OneState* otherwise>
-std::tuple<Tensor, Tensor> one_state(const Tensor& input,
-                                     const Tensor& hx,
-                                     TensorList params,
-                                     bool has_biases,
-                                     int64_t num_layers,
-                                     double dropout,
-                                     bool train,
-                                     bool bidirectional,
-                                     bool batch_first) {
+// ATen's composition takes what has no kernel.
+template <Recurrence kind,
+          class Results,
+          class States,
+          Composition<Results, States>* composition>
+Results recurrent(const Tensor& input,
+                  States hx,
+                  TensorList params,
+                  bool has_biases,
+                  int64_t num_layers,
+                  double dropout,
+                  bool train,
+                  bool bidirectional,
+                  bool batch_first) {
   const Layers layers{
       kind, has_biases, num_layers, dropout, train, bidirectional, batch_first};
   if (!supports(layers, input, hx, params)) {
-    return otherwise(input,
-                     hx,
-                     params,
-                     has_biases,
-                     num_layers,
-                     dropout,
-                     train,
-                     bidirectional,
-                     batch_first);
+    return composition(input,
+                       hx,
+                       params,
+                       has_biases,
+                       num_layers,
+                       dropout,
+                       train,
+                       bidirectional,
+                       batch_first);
   }
-  auto [out, hy, none] = run(layers, input, hx, params);
-  return {out, hy};
+  auto [out, hy, cy] = run(layers, input, hx, params);
+  if constexpr (kind == Recurrence::kLstm) {
+    return {out, hy, cy};
+  } else {
+    return {out, hy};
+  }
 }
 
+template <Recurrence kind, auto composition>
+constexpr auto one_state = &recurrent<kind,
+                                      std::tuple<Tensor, Tensor>,
+                                      const Tensor&,
+                                      composition>;
+
 void register_layers(torch::Library& m) {
-  m.impl("lstm.input", &lstm);
-  m.impl("gru.input", &one_state<Recurrence::kGru, &at::native::gru>);
-  m.impl("rnn_tanh.input",
-         &one_state<Recurrence::kTanh, &at::native::rnn_tanh>);
-  m.impl("rnn_relu.input",
-         &one_state<Recurrence::kRelu, &at::native::rnn_relu>);
+  m.impl("lstm.input",
+         &recurrent<Recurrence::kLstm,
+                    std::tuple<Tensor, Tensor, Tensor>,
+                    TensorList,
+                    &at::native::lstm>);
+  using OneState = Composition<std::tuple<Tensor, Tensor>, const Tensor&>;
+  constexpr OneState* gru = &at::native::gru;
+  constexpr OneState* rnn_tanh = &at::native::rnn_tanh;
+  constexpr OneState* rnn_relu = &at::native::rnn_relu;
+  m.impl("gru.input", one_state<Recurrence::kGru, gru>);
+  m.impl("rnn_tanh.input", one_state<Recurrence::kTanh, rnn_tanh>);
+  m.impl("rnn_relu.input", one_state<Recurrence::kRelu, rnn_relu>);
 }
 
 }  // namespace
