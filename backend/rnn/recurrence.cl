@@ -42,7 +42,7 @@ static inline lanes_t tanh_lanes(lanes_t x) {
 #define GATES 1
 #define KEPT 0
 #endif
-#ifdef IS_BACKWARD
+#if IS_BACKWARD
 #define VECTORS 4
 #else
 #define VECTORS GATES
@@ -79,7 +79,7 @@ static inline void multiply(lanes_t sums[ROWS][VECTORS], const global float *con
 #define AT(p) load_lanes(p, 0, 1, count)
 #define PUT(p, value) store_lanes(p, 0, 1, count, value)
 
-#ifndef IS_BACKWARD
+#if !IS_BACKWARD
 
 // `cells` of no time stride are the last state alone.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void recurrence(

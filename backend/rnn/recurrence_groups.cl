@@ -36,7 +36,7 @@ static inline float4 column_of(const global float *rows, size_t stride, int firs
                   rows[min(first + 2, end) * stride + k], rows[min(first + 3, end) * stride + k]);
 }
 
-#ifndef IS_BACKWARD
+#if !IS_BACKWARD
 
 #if GATES == 4
 typedef float4 gates_t;

@@ -21,6 +21,37 @@ struct RecurrenceBlocking {
   int64_t units = 1;
 };
 
+// What a kernel of recurrences is compiled for, beside its blocking.
+struct RecurrencePass {
+  bool has_bias;
+  bool keeps;  // what backward needs
+  bool is_backward;
+};
+
+template <class... Arguments>
+void launch_recurrence(const at::Tensor& on,
+                       const RecurrencePass& pass,
+                       const RecurrenceOptions& options,
+                       const RecurrenceBlocking& blocking,
+                       const char* kernel_name,
+                       const Arguments&... arguments) {
+  aten::launch(on,
+               blocking.source,
+               kernel_name,
+               {{"DTYPE", aten::dtype_of(on)},
+                {"LANES", blocking.lanes},
+                {"ROWS", blocking.rows},
+                {"UNITS", blocking.units},
+                {"IS_LSTM", options.kind == Recurrence::kLstm},
+                {"IS_GRU", options.kind == Recurrence::kGru},
+                {"IS_RELU", options.kind == Recurrence::kRelu},
+                {"HAS_BIAS", pass.has_bias},
+                {"IS_KEPT", pass.keeps},
+                {"IS_BACKWARD", pass.is_backward}},
+               blocking.range,
+               arguments...);
+}
+
 // `weight` lies as the kernel reads it. `split` are the kernel's own arguments.
 template <class... Split>
 void launch_steps(const RecurrenceInputs& inputs,
@@ -39,19 +70,11 @@ void launch_steps(const RecurrenceInputs& inputs,
   const int64_t batch = gates.size(1 - time);
   const int64_t units = inputs.hx.size(1);
   for (int64_t step = 0; step < steps; step += blocking.steps) {
-    launch(gates,
-           blocking.source,
+    launch_recurrence(gates,
+           {inputs.bias.defined(), keeps, false},
+           options,
+           blocking,
            kernel_name,
-           {{"DTYPE", dtype_of(gates)},
-            {"LANES", blocking.lanes},
-            {"ROWS", blocking.rows},
-            {"UNITS", blocking.units},
-            {"IS_LSTM", options.kind == Recurrence::kLstm},
-            {"IS_GRU", options.kind == Recurrence::kGru},
-            {"IS_RELU", options.kind == Recurrence::kRelu},
-            {"HAS_BIAS", inputs.bias.defined()},
-            {"IS_KEPT", keeps}},
-           blocking.range,
            arg_in(gates),
            arg_in(weight),
            arg_in(inputs.bias),
@@ -91,18 +114,11 @@ void launch_steps_backward(const RecurrenceInputs& inputs,
   const int64_t time = options.time;
   const int64_t steps = out.size(time);
   for (int64_t end = steps; end > 0; end -= blocking.steps) {
-    launch(out,
-           blocking.source,
+    launch_recurrence(out,
+           {false, false, true},
+           options,
+           blocking,
            kernel_name,
-           {{"DTYPE", dtype_of(out)},
-            {"LANES", blocking.lanes},
-            {"ROWS", blocking.rows},
-            {"UNITS", blocking.units},
-            {"IS_LSTM", options.kind == Recurrence::kLstm},
-            {"IS_GRU", options.kind == Recurrence::kGru},
-            {"IS_RELU", options.kind == Recurrence::kRelu},
-            {"IS_BACKWARD", 1}},
-           blocking.range,
            arg_in(given.out),
            arg_in(given.hy),
            arg_in(given.cy),
