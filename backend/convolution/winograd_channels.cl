@@ -2,7 +2,7 @@
 // vectors of channels, between images and rows of channels, one a tile, for each
 // frequency. One work-item: as many tiles as have CHANNELS_AT_ONCE channels.
 
-#include "winograd.clh"
+#include "winograd_lanes.clh"
 
 #define CHANNELS_AT_ONCE 2048
 #define LOAD_LANES(p) CONCAT(load_lanes_, DTYPE)(p)
@@ -20,14 +20,18 @@
     _Pragma("unroll") for (int y = 0; y < 6; ++y) half_way[y][x] = o[y]; \
   }
 
+// Tiles [begin, end), and the first of them.
+#define TILES_OF_ITEM                                                    \
+  const int tiles_at_once = (CHANNELS_AT_ONCE + channels - 1) / channels; \
+  const int begin = get_global_id(0) * tiles_at_once;                    \
+  const int end = min(tiles, begin + tiles_at_once);                     \
+  tile_t tile = tile_at(first + begin, tile_rows, tile_columns);
+
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_input_channels(CONST_TENSOR(storage_t, input), TENSOR(compute_t, matrices),
                              const int top, const int left, const int row_stride,
                              const int frequency_stride, TILES_PARAMETERS) {
-  const int tiles_at_once = (CHANNELS_AT_ONCE + channels - 1) / channels;
-  const int begin = get_global_id(0) * tiles_at_once;
-  const int end = min(tiles, begin + tiles_at_once);
-  tile_t tile = tile_at(first + begin, tile_rows, tile_columns);
+  TILES_OF_ITEM
   for (int t = begin; t < end; ++t) {
     const int row = tile.row * 4 - top;
     const int column = tile.column * 4 - left;
@@ -45,15 +49,7 @@ void winograd_input_channels(CONST_TENSOR(storage_t, input), TENSOR(compute_t, m
         TRANSFORM_COLUMNS(LOAD_INSIDE)
       }
       global compute_t *to = POINTER(matrices) + (size_t)t * row_stride + c;
-#pragma unroll
-      for (int y = 0; y < 6; ++y) {
-        lanes_t o[6];
-        transform_input(half_way[y], o);
-#pragma unroll
-        for (int x = 0; x < 6; ++x) {
-          vstore16(o[x], 0, to + (size_t)(y * 6 + x) * frequency_stride);
-        }
-      }
+      store_input_tile(to, frequency_stride, half_way);
     }
     if (++tile.column == tile_columns) tile = next_row(tile, tile_rows);
   }
@@ -64,10 +60,7 @@ void winograd_output_channels(CONST_TENSOR(compute_t, products), CONST_TENSOR(st
                               TENSOR(storage_t, output), const int has_bias,
                               const int bias_stride, const int row_stride,
                               const int frequency_stride, TILES_PARAMETERS) {
-  const int tiles_at_once = (CHANNELS_AT_ONCE + channels - 1) / channels;
-  const int begin = get_global_id(0) * tiles_at_once;
-  const int end = min(tiles, begin + tiles_at_once);
-  tile_t tile = tile_at(first + begin, tile_rows, tile_columns);
+  TILES_OF_ITEM
   for (int t = begin; t < end; ++t) {
     const int rows = min(4, height - tile.row * 4);
     const int columns = min(4, width - tile.column * 4);
@@ -77,17 +70,7 @@ void winograd_output_channels(CONST_TENSOR(compute_t, products), CONST_TENSOR(st
       const int c = min(next, channels - LANES);  // the last overlaps its neighbour
       const global compute_t *in = POINTER(products) + (size_t)t * row_stride + c;
       lanes_t half_way[4][6];
-#pragma unroll
-      for (int x = 0; x < 6; ++x) {
-        lanes_t m[6], o[4];
-#pragma unroll
-        for (int y = 0; y < 6; ++y) {
-          m[y] = vload16(0, in + (size_t)(y * 6 + x) * frequency_stride);
-        }
-        transform_output(m, o);
-#pragma unroll
-        for (int y = 0; y < 4; ++y) half_way[y][x] = o[y];
-      }
+      load_output_tile(in, frequency_stride, half_way);
       const lanes_t added =
           has_bias ? load_lanes(POINTER(bias), c * bias_stride, bias_stride, LANES)
                    : (lanes_t)0;

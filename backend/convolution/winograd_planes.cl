@@ -4,7 +4,7 @@
 //
 // One work-item: a row of tiles of BLOCKS vectors of channels.
 
-#include "winograd.clh"
+#include "winograd_lanes.clh"
 #include "panels.clh"
 #include "transpose_vectors.clh"
 #include "image_lines.clh"
@@ -83,15 +83,7 @@ void winograd_input_planes(CONST_TENSOR(storage_t, input), TENSOR(compute_t, mat
         }
         global compute_t *to =
             POINTER(matrices) + (size_t)(first_tile + begin + t) * row_stride + c;
-#pragma unroll
-        for (int y = 0; y < 6; ++y) {
-          lanes_t o[6];
-          transform_input(half_way[y], o);
-#pragma unroll
-          for (int x = 0; x < 6; ++x) {
-            vstore16(o[x], 0, to + (size_t)(y * 6 + x) * frequency_stride);
-          }
-        }
+        store_input_tile(to, frequency_stride, half_way);
       }
     }
 }
@@ -142,17 +134,7 @@ void winograd_output_planes(CONST_TENSOR(compute_t, products), CONST_TENSOR(stor
         const global compute_t *in =
             POINTER(products) + (size_t)(first_tile + begin + t) * row_stride + c;
         lanes_t half_way[4][6];
-#pragma unroll
-        for (int x = 0; x < 6; ++x) {
-          lanes_t m[6], o[4];
-#pragma unroll
-          for (int y = 0; y < 6; ++y) {
-            m[y] = vload16(0, in + (size_t)(y * 6 + x) * frequency_stride);
-          }
-          transform_output(m, o);
-#pragma unroll
-          for (int y = 0; y < 4; ++y) half_way[y][x] = o[y];
-        }
+        load_output_tile(in, frequency_stride, half_way);
 #pragma unroll
         for (int y = 0; y < 4; ++y) {
           lanes_t o[4];

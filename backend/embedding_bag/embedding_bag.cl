@@ -57,6 +57,13 @@ typedef struct {
                        ? min((long)POINTER(offsets)[bag + 1], p.samples) \
                        : p.samples;
 
+// Row `s` of the bag, but for padding and rows that are out of bounds.
+#define ROW_OF_BAG                                                      \
+  const long row = POINTER(indices)[s];                                 \
+  if (row == p.padding) continue;                                       \
+  ++size;                                                               \
+  if (!checked_index(record, op, row, 0, p.rows, 0)) continue;
+
 BOUNDED void embedding_bag_sum(TENSOR(storage_t, output),
                                TENSOR(index_t, bag_size),
                                CONST_TENSOR(storage_t, weight),
@@ -70,10 +77,7 @@ BOUNDED void embedding_bag_sum(TENSOR(storage_t, output),
   lanes_t sum = 0;
   long size = 0;
   for (long s = begin; s < end; ++s) {
-    const long row = POINTER(indices)[s];
-    if (row == p.padding) continue;
-    ++size;
-    if (!checked_index(record, op, row, 0, p.rows, 0)) continue;
+    ROW_OF_BAG
     const lanes_t value =
         load_lanes(POINTER(weight), row * p.row_stride + column * p.column_stride,
                    p.column_stride, count);
@@ -98,10 +102,7 @@ BOUNDED void embedding_bag_max(TENSOR(storage_t, output),
   long at = 0;
   long size = 0;
   for (long s = begin; s < end; ++s) {
-    const long row = POINTER(indices)[s];
-    if (row == p.padding) continue;
-    ++size;
-    if (!checked_index(record, op, row, 0, p.rows, 0)) continue;
+    ROW_OF_BAG
     const compute_t value =
         LOAD(POINTER(weight), row * p.row_stride + column * p.column_stride);
     if (size == 1 || value > greatest) {
