@@ -20,12 +20,9 @@
 #define GEMM_PARAMETERS                                                      \
   CONST_TENSOR(compute_t, left), CONST_TENSOR(compute_t, right),             \
       TENSOR(storage_t, out), CONST_TENSOR(storage_t, self), const int rows, \
-      const int columns, const int depth, const index_t row_stride,          \
-      LEVELS(column), const index_t batch_stride,                            \
-      const index_t self_row_stride, const index_t self_column_stride,       \
-      const index_t self_batch_stride, const compute_t alpha,                \
-      const compute_t beta, const index_t stride_in_place,                   \
-      const index_t batch_stride_in_place
+      const int columns, const int depth, const index_t stride_in_place,     \
+      const index_t batch_stride_in_place, const int tiles_at_once,          \
+      const int row_tiles_of_strip, OUT_PARAMETERS
 
 #ifndef SUM_BLOCK
 #define SUM_BLOCK 256  // a multiple of STEP
@@ -81,7 +78,7 @@ static inline int2 corner_of_tile(int tile, int rows, int columns, int row_tiles
 // depth, so that what several of them read stays in the caches (Goto and van de Geijn,
 // Anatomy of High-Performance Matrix Multiplication, 2008).
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void gemm_cpu(GEMM_PARAMETERS, const int tiles_at_once, const int row_tiles_of_strip) {
+void gemm_cpu(GEMM_PARAMETERS) {
   const int row_tiles = (rows + ROWS - 1) / ROWS;
   const int column_tiles = (columns + COLUMNS - 1) / COLUMNS;
   const int last_tile =

@@ -218,9 +218,6 @@ void multiply(const at::TensorBase& on,
     return;
   }
   const at::ScalarType compute = compute_type(on.scalar_type());
-  const auto stride = [is_large](int64_t value) {
-    return index_argument(value, is_large);
-  };
   const InPlace in_place = product.in_place;
   const int64_t width = in_place == InPlace::kRight
                             ? widest_columns(on)
@@ -234,51 +231,49 @@ void multiply(const at::TensorBase& on,
   const int64_t of_block = tiles_of_block(on);
   const int64_t at_once = tiles_at_once(
       on, tiles, product.batch, height * width * product.depth, of_block);
-  launch(on,
-         sources::gemm,
-         "gemm_cpu",
-         {{"DTYPE", dtype_of(on)},
-          {"LANES", 16},
-          {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
-           : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
-                                        : "PANELS",
-           1},
-          {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
-          {"NON_TEMPORAL",
-           is_non_temporal(aten::device_of(on),
-                           on.scalar_type(),
-                           product.batch * product.rows * product.columns)},
-          {"ROWS", height},
-          {"ROWS_AT_ONCE", rows_at_once(on, height)},
-          {"COLUMNS", width},
-          {"TILES_OF_BLOCK", of_block},
-          {"SUM_BLOCK", product.sum_block},
-          {"IS_LARGE", is_large}},
-         range(ceil_div(tiles, at_once), product.batch, 1, 1),
-         arg_in(left),
-         arg_in(right),
-         output.view,
-         addend.view,
-         static_cast<int32_t>(product.rows),
-         static_cast<int32_t>(product.columns),
-         static_cast<int32_t>(product.depth),
-         stride(output.row_stride),
-         static_cast<int32_t>(output.column.size),
-         stride(output.column.outer_stride),
-         stride(output.column.stride),
-         stride(output.batch_stride),
-         stride(addend.row_stride),
-         stride(addend.column_stride),
-         stride(addend.batch_stride),
-         scalar_argument(addend.alpha, compute),
-         scalar_argument(addend.beta, compute),
-         stride(product.in_place_stride),
-         stride(product.in_place_batch_stride),
-         static_cast<int32_t>(at_once),
-         static_cast<int32_t>(
-             of_block > 1 || (in_place == InPlace::kLeft && shares_panels)
-                 ? std::min(row_tiles, kRowTilesOfStrip)
-                 : row_tiles));
+  with_output(
+      output,
+      addend,
+      compute,
+      is_large,
+      [&](const auto&... arguments) {
+        launch(on,
+               sources::gemm,
+               "gemm_cpu",
+               {{"DTYPE", dtype_of(on)},
+                {"LANES", 16},
+                {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
+                 : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
+                                              : "PANELS",
+                 1},
+                {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
+                {"NON_TEMPORAL",
+                 is_non_temporal(aten::device_of(on),
+                                 on.scalar_type(),
+                                 product.batch * product.rows * product.columns)},
+                {"ROWS", height},
+                {"ROWS_AT_ONCE", rows_at_once(on, height)},
+                {"COLUMNS", width},
+                {"TILES_OF_BLOCK", of_block},
+                {"SUM_BLOCK", product.sum_block},
+                {"IS_LARGE", is_large}},
+               range(ceil_div(tiles, at_once), product.batch, 1, 1),
+               arguments...);
+      },
+      arg_in(left),
+      arg_in(right),
+      output.view,
+      addend.view,
+      static_cast<int32_t>(product.rows),
+      static_cast<int32_t>(product.columns),
+      static_cast<int32_t>(product.depth),
+      index_argument(product.in_place_stride, is_large),
+      index_argument(product.in_place_batch_stride, is_large),
+      static_cast<int32_t>(at_once),
+      static_cast<int32_t>(
+          of_block > 1 || (in_place == InPlace::kLeft && shares_panels)
+              ? std::min(row_tiles, kRowTilesOfStrip)
+              : row_tiles));
 }
 
 }  // namespace torch_opencl::ops

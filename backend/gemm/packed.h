@@ -146,4 +146,40 @@ inline ScalarArgument index_argument(int64_t value, bool is_large) {
   return scalar_argument(value, is_large ? at::kLong : at::kInt);
 }
 
+// Calls function(arguments...) with how the addend lies and its factors, in the
+// type `compute`: the last parameters of all kernels of products.
+template <class Function, class... Arguments>
+void with_addend(const Addend& addend,
+                 at::ScalarType compute,
+                 bool is_large,
+                 const Function& function,
+                 const Arguments&... arguments) {
+  function(arguments...,
+           index_argument(addend.row_stride, is_large),
+           index_argument(addend.column_stride, is_large),
+           index_argument(addend.batch_stride, is_large),
+           scalar_argument(addend.alpha, compute),
+           scalar_argument(addend.beta, compute));
+}
+
+// The same with how the output lies ahead of them: OUT_PARAMETERS of panels.clh.
+template <class Function, class... Arguments>
+void with_output(const Output& output,
+                 const Addend& addend,
+                 at::ScalarType compute,
+                 bool is_large,
+                 const Function& function,
+                 const Arguments&... arguments) {
+  with_addend(addend,
+              compute,
+              is_large,
+              function,
+              arguments...,
+              index_argument(output.row_stride, is_large),
+              static_cast<int32_t>(output.column.size),
+              index_argument(output.column.outer_stride, is_large),
+              index_argument(output.column.stride, is_large),
+              index_argument(output.batch_stride, is_large));
+}
+
 }  // namespace torch_opencl::ops

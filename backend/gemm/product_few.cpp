@@ -57,24 +57,32 @@ void multiply_few(const at::TensorBase& on, ProductLaunch l) {
   const auto stride = [&l](int64_t value) {
     return index_argument(value, l.is_large);
   };
-  launch_with_epilogue(
-      is_part ? nullptr : l.target,
-      on,
-      sources::product_few,
-      "product_few",
-      {{"DTYPE", dtype_of(on)},
-       {"OPERAND_DTYPE", dtype_of(l.operands)},
-       {"OUT_DTYPE", dtype_of(is_part ? compute : on.scalar_type())},
-       {"IS_LARGE", l.is_large},
-       {"FEW", choice.few},
-       {"WIDTH", width},
-       {"FEW_WIDTH",
-        !l.left_access.is_along_lines && l.left_access.is_wide ? 4 : 1},
-       {"ALONG_DEPTH", is_along_depth}},
-      range(ceil_div(p.columns, choice.lines) * 128,
-            p.batch * choice.parts,
-            128,
-            1),
+  with_output(
+      output,
+      addend,
+      compute,
+      l.is_large,
+      [&](const auto&... arguments) {
+        launch_with_epilogue(
+            is_part ? nullptr : l.target,
+            on,
+            sources::product_few,
+            "product_few",
+            {{"DTYPE", dtype_of(on)},
+             {"OPERAND_DTYPE", dtype_of(l.operands)},
+             {"OUT_DTYPE", dtype_of(is_part ? compute : on.scalar_type())},
+             {"IS_LARGE", l.is_large},
+             {"FEW", choice.few},
+             {"WIDTH", width},
+             {"FEW_WIDTH",
+              !l.left_access.is_along_lines && l.left_access.is_wide ? 4 : 1},
+             {"ALONG_DEPTH", is_along_depth}},
+            range(ceil_div(p.columns, choice.lines) * 128,
+                  p.batch * choice.parts,
+                  128,
+                  1),
+            arguments...);
+      },
       output.view,
       l.left.view,
       l.right.view,
@@ -90,17 +98,7 @@ void multiply_few(const at::TensorBase& on, ProductLaunch l) {
       stride(l.left.batch_stride),
       stride(l.right.line.stride),
       stride(l.right.depth_stride),
-      stride(l.right.batch_stride),
-      stride(output.row_stride),
-      static_cast<int32_t>(output.column.size),
-      stride(output.column.outer_stride),
-      stride(output.column.stride),
-      stride(output.batch_stride),
-      stride(addend.row_stride),
-      stride(addend.column_stride),
-      stride(addend.batch_stride),
-      scalar_argument(addend.alpha, compute),
-      scalar_argument(addend.beta, compute));
+      stride(l.right.batch_stride));
   if (is_part) {
     add_parts(on, l, parts, choice.parts);
   }

@@ -107,29 +107,36 @@ Divisors divisors_of(const ProductImage& image) {
   return divisors;
 }
 
-// Calls `function` with the arguments of an image after `arguments`.
+// Calls `function` with the arguments of output, addend and image, in the type
+// `compute`, after `arguments`.
 template <class Function, class... Arguments>
-void with_image(const ProductImage* image,
-                const Function& function,
-                const Arguments&... arguments) {
-  if (image == nullptr) {
-    function(arguments...);
-    return;
-  }
-  const Divisors divisors = divisors_of(*image);
-  function(arguments...,
-           image->pixel_sizes,
-           image->element_size,
-           divisors.multipliers,
-           divisors.shifts,
-           image->step,
-           image->origin,
-           image->element_step,
-           image->bounds,
-           image->image_strides,
-           image->channel_stride,
-           image->left_strides,
-           image->out_strides);
+void with_output_and_image(const ProductLaunch& l,
+                           at::ScalarType compute,
+                           const Function& function,
+                           const Arguments&... arguments) {
+  const auto with_image = [&](const auto&... all) {
+    const ProductImage* const image = l.image;
+    if (image == nullptr) {
+      function(all...);
+      return;
+    }
+    const Divisors divisors = divisors_of(*image);
+    function(all...,
+             image->pixel_sizes,
+             image->element_size,
+             divisors.multipliers,
+             divisors.shifts,
+             image->step,
+             image->origin,
+             image->element_step,
+             image->bounds,
+             image->image_strides,
+             image->channel_stride,
+             image->left_strides,
+             image->out_strides);
+  };
+  with_output(
+      l.output, l.addend, compute, l.is_large, with_image, arguments...);
 }
 
 void launch_tiles(const at::TensorBase& on,
@@ -152,8 +159,9 @@ void launch_tiles(const at::TensorBase& on,
   };
   const ProductImage* const image = l.image;
   const bool uses_units = choice.units != MatrixUnits::kNone;
-  with_image(
-      image,
+  with_output_and_image(
+      l,
+      compute,
       [&](const auto&... arguments) {
         launch_with_epilogue(
             l.target,
@@ -221,17 +229,7 @@ void launch_tiles(const at::TensorBase& on,
       stride(l.right.line.outer_stride),
       stride(l.right.line.stride),
       stride(l.right.depth_stride),
-      stride(l.right.batch_stride),
-      stride(l.output.row_stride),
-      static_cast<int32_t>(l.output.column.size),
-      stride(l.output.column.outer_stride),
-      stride(l.output.column.stride),
-      stride(l.output.batch_stride),
-      stride(l.addend.row_stride),
-      stride(l.addend.column_stride),
-      stride(l.addend.batch_stride),
-      scalar_argument(l.addend.alpha, compute),
-      scalar_argument(l.addend.beta, compute));
+      stride(l.right.batch_stride));
 }
 
 }  // namespace
@@ -258,17 +256,15 @@ void add_parts(const at::TensorBase& on,
                int64_t count) {
   const Product& p = l.product;
   const at::ScalarType compute = compute_type(on.scalar_type());
-  const auto stride = [&l](int64_t value) {
-    return index_argument(value, l.is_large);
-  };
   const ProductImage* const image = l.image;
   std::optional<EpilogueTarget> target;
   if (l.target != nullptr) {
     target = *l.target;
     target->uses.push_back(parts);
   }
-  with_image(
-      image,
+  with_output_and_image(
+      l,
+      compute,
       [&](const auto&... arguments) {
         launch_with_epilogue(
             target ? &*target : nullptr,
@@ -289,17 +285,7 @@ void add_parts(const at::TensorBase& on,
       static_cast<int32_t>(p.rows),
       static_cast<int32_t>(p.columns),
       static_cast<int32_t>(p.batch),
-      static_cast<int32_t>(count),
-      stride(l.output.row_stride),
-      static_cast<int32_t>(l.output.column.size),
-      stride(l.output.column.outer_stride),
-      stride(l.output.column.stride),
-      stride(l.output.batch_stride),
-      stride(l.addend.row_stride),
-      stride(l.addend.column_stride),
-      stride(l.addend.batch_stride),
-      scalar_argument(l.addend.alpha, compute),
-      scalar_argument(l.addend.beta, compute));
+      static_cast<int32_t>(count));
 }
 
 void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
