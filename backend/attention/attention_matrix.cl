@@ -51,14 +51,7 @@ UNITS_KERNEL attention_matrix(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
       (local ushort(*)[COLUMNS + PAD])value_space;
   local float(*const partials)[PARTIALS] = (local float(*)[PARTIALS])value_space;
   local float shares[ROWS][SHARES];
-  DECLARE_KEEPS
-  PLACE_ITEM
-  OWN_QUERIES(ROWS)
-  const int row_limit = a->queries;
-  const int column_limit = end;
-  const global mask_t *head_mask = POINTER(mask) + HEAD_OFFSET(a->mask, b, h);
-  PUT_KEPT(query_tile, POINTER(query) + HEAD_OFFSET(a->query, b, h), a->query, first,
-           a->queries, a->query_dim)
+  BEGIN_QUERIES
   DECLARE_WALK(key, keys, a->key, 0, end, a->query_dim)
   DECLARE_WALK(value, values, a->value, 0, end, a->value_dim)
 

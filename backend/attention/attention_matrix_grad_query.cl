@@ -32,14 +32,7 @@ UNITS_KERNEL attention_matrix_grad_query(BACKWARD_PARAMETERS,
   ROW_TILE(key, COLUMNS)
   TILE_AND_WEIGHTS(value)
   TRANSPOSED_TILE(key)
-  DECLARE_KEEPS
-  PLACE_ITEM
-  OWN_QUERIES(ROWS)
-  const int row_limit = a->queries;
-  const int column_limit = end;
-  const global mask_t *head_mask = POINTER(mask) + HEAD_OFFSET(a->mask, b, h);
-  PUT_KEPT(query_tile, POINTER(query) + HEAD_OFFSET(a->query, b, h), a->query, first,
-           a->queries, a->query_dim)
+  BEGIN_QUERIES
   PUT_KEPT(grad_tile, POINTER(grad_out) + HEAD_OFFSET(a->out, b, h), a->out, first,
            a->queries, a->value_dim)
   DECLARE_WALK(key, keys, a->key, 0, end, a->query_dim)

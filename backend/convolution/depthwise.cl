@@ -125,20 +125,11 @@ void depthwise_channels(DEPTHWISE_PARAMETERS, const int rows) {
   for (int oh = begin; oh < end; ++oh) {
     for (int ow = 0; ow < out_size.s1; ++ow) {
       lanes_t sum = base;
-      for (int kh = 0; kh < KERNEL_H; ++kh) {
-        const int ih = spread_index(oh * down.s0 - padding.s0 + kh * dilation.s0, up.s0,
-                                    source_size.s0);
-        if (ih < 0) continue;
-        for (int kw = 0; kw < KERNEL_W; ++kw) {
-          const int iw = spread_index(ow * down.s1 - padding.s1 + kw * dilation.s1, up.s1,
-                                      source_size.s1);
-          if (iw < 0) continue;
-          sum = fma(factors[kh * KERNEL_W + kw],
-                    load_lanes(in + ih * source_stride.s2 + iw * source_stride.s3, 0,
-                               source_stride.s1, count),
-                    sum);
-        }
-      }
+      FOR_FILTER_ELEMENTS
+        sum = fma(factors[kh * KERNEL_W + kw],
+                  load_lanes(in + ih * source_stride.s2 + iw * source_stride.s3, 0,
+                             source_stride.s1, count),
+                  sum);
       store_lanes(target + oh * out_stride.s2 + ow * out_stride.s3, 0, out_stride.s1,
                   count, sum);
     }
@@ -171,21 +162,12 @@ void depthwise_each(DEPTHWISE_PARAMETERS, const int is_channels_last EPILOGUE_PA
       POINTER(weight) + weight_stride.s0 + channel * sources * weight_stride.s1;
   compute_t sum = has_bias ? LOAD(POINTER(bias), channel * bias_stride) : 0;
   for (int m = 0; m < sources; ++m) {
-    for (int kh = 0; kh < KERNEL_H; ++kh) {
-      const int ih = spread_index(oh * down.s0 - padding.s0 + kh * dilation.s0, up.s0,
-                                  source_size.s0);
-      if (ih < 0) continue;
-      for (int kw = 0; kw < KERNEL_W; ++kw) {
-        const int iw = spread_index(ow * down.s1 - padding.s1 + kw * dilation.s1, up.s1,
-                                    source_size.s1);
-        if (iw < 0) continue;
-        sum = fma(LOAD(factors, m * weight_stride.s1 + kh * weight_stride.s2 +
-                                    kw * weight_stride.s3),
-                  LOAD(in, m * source_stride.s1 + ih * source_stride.s2 +
-                               iw * source_stride.s3),
-                  sum);
-      }
-    }
+    FOR_FILTER_ELEMENTS
+      sum = fma(LOAD(factors, m * weight_stride.s1 + kh * weight_stride.s2 +
+                                  kw * weight_stride.s3),
+                LOAD(in, m * source_stride.s1 + ih * source_stride.s2 +
+                             iw * source_stride.s3),
+                sum);
   }
   const size_t place = n * (size_t)out_stride.s0 + (size_t)channel * out_stride.s1 +
                        oh * out_stride.s2 + ow * out_stride.s3;

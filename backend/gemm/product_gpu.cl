@@ -120,13 +120,7 @@ void product_gpu(PRODUCT_PARAMETERS) {
     barrier(CLK_LOCAL_MEM_FENCE);
     FOR_LEFT_LOADS(PUT_LEFT)
     FOR_RIGHT_LOADS(PUT_RIGHT)
-    start += STEP;
-    NEXT_DEPTHS
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (start < end) {
-      NEXT_STEP
-      LOAD_STEP
-    }
+    LOAD_NEXT_STEP
 #pragma unroll UNROLL
     for (int k = 0; k < STEP; ++k) {
       const vec4_t line_0 = *(local vec4_t *)&right_tile[k][x * 4];

@@ -111,13 +111,7 @@ void product_matrix(PRODUCT_PARAMETERS) {
     barrier(CLK_LOCAL_MEM_FENCE);
     PUT_LEFT
     PUT_RIGHT
-    start += STEP;
-    NEXT_DEPTHS
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (start < end) {
-      NEXT_STEP
-      LOAD_STEP
-    }
+    LOAD_NEXT_STEP
 #pragma unroll UNROLL
     for (int k = 0; k < STEP; k += 16) {
       FOR_DOWN(GET_LEFT_FRAGMENT)
