@@ -181,12 +181,7 @@ at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand) {
                    value =
                        *static_cast<const scalar_t*>(iter.data_ptr(operand));
                  }),
-                 at::kBool,
-                 at::kHalf,
-                 at::kBFloat16,
-                 AT_EXPAND(AT_COMPLEX_TYPES),
-                 AT_EXPAND(AT_FLOATING_TYPES),
-                 AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+                 AT_EXPAND(NUMBER_TYPES));
   return value;
 }
 

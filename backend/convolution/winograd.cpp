@@ -209,21 +209,10 @@ void forward_on_cpu(const ConvolutionProblem& p,
         matrices_by_channels(a.input, rows, p.channels);
     const FrequencyMatrices products =
         matrices_by_channels(a.output, rows, p.out_channels);
-    if (has_vectors_innermost(a.input)) {
+    const auto transform = [&](const char* kernel, const auto&... more) {
       launch_rows_of_channels(p,
                               a.input,
-                              "winograd_input_channels",
-                              images,
-                              first,
-                              tiles,
-                              arg_in(a.input),
-                              arg(images.values),
-                              as_int(p.padding[1]),
-                              as_int(p.padding[2]));
-    } else {
-      launch_rows_of_channels(p,
-                              a.input,
-                              "winograd_input_planes",
+                              kernel,
                               images,
                               first,
                               tiles,
@@ -231,7 +220,12 @@ void forward_on_cpu(const ConvolutionProblem& p,
                               arg(images.values),
                               as_int(p.padding[1]),
                               as_int(p.padding[2]),
-                              as_int(extent_of(a.input)));
+                              more...);
+    };
+    if (has_vectors_innermost(a.input)) {
+      transform("winograd_input_channels");
+    } else {
+      transform("winograd_input_planes", as_int(extent_of(a.input)));
     }
     multiply(products.values,
              {.batch = kFrequencies,

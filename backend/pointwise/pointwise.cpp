@@ -57,12 +57,7 @@ at::Scalar checked_scalar(const at::Scalar& value, at::ScalarType type) {
   AT_DISPATCH_V2(type,
                  "checked_scalar",
                  AT_WRAP([&] { converted = value.to<scalar_t>(); }),
-                 at::kBool,
-                 at::kHalf,
-                 at::kBFloat16,
-                 AT_EXPAND(AT_COMPLEX_TYPES),
-                 AT_EXPAND(AT_FLOATING_TYPES),
-                 AT_EXPAND(AT_INTEGRAL_TYPES_V2));
+                 AT_EXPAND(NUMBER_TYPES));
   return converted;
 }
 

@@ -74,18 +74,22 @@ inline compute_t interpolate(const geometry_t *g, const global storage_t *plane,
          ly * ((1 - lx) * pixel_at(g, plane, y + 1, x) + lx * pixel_at(g, plane, y + 1, x + 1));
 }
 
+// An output position of a row, a filter element of a channel or of a group.
+#define POSITION_OF_ITEM                                       \
+  const geometry_t *g = &geometry;                             \
+  const int positions = g->out_height * g->out_width;          \
+  const int position = get_global_id(0);                       \
+  const int row = get_global_id(1);                            \
+  if (position >= positions) return;                           \
+  const int filter_size = g->kernel_height * g->kernel_width;
+
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_columns(
     const geometry_t geometry,
     TENSOR(storage_t, columns),
     CONST_TENSOR(storage_t, image),
     CONST_TENSOR(storage_t, offset),
     CONST_TENSOR(storage_t, mask)) {
-  const geometry_t *g = &geometry;
-  const int positions = g->out_height * g->out_width;
-  const int position = get_global_id(0);
-  const int row = get_global_id(1);
-  if (position >= positions) return;
-  const int filter_size = g->kernel_height * g->kernel_width;
+  POSITION_OF_ITEM
   const int channel = row / filter_size;
   const int group = channel / (g->channels / g->groups);
   const sample_t sample =
@@ -142,12 +146,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_offs
     CONST_TENSOR(storage_t, image),
     CONST_TENSOR(storage_t, offset),
     CONST_TENSOR(storage_t, mask)) {
-  const geometry_t *g = &geometry;
-  const int positions = g->out_height * g->out_width;
-  const int position = get_global_id(0);
-  const int row = get_global_id(1);  // (group, filter element)
-  if (position >= positions) return;
-  const int filter_size = g->kernel_height * g->kernel_width;
+  POSITION_OF_ITEM
   const int group = row / filter_size;
   const int element = row % filter_size;
   const int channels = g->channels / g->groups;
