@@ -12,7 +12,7 @@
 #include <vector>
 
 // All that a number on the host may be, for AT_DISPATCH_V2.
-#define NUMBER_TYPES                                                 \
+#define NUMBER_TYPES                                                \
   at::kBool, at::kHalf, at::kBFloat16, AT_EXPAND(AT_COMPLEX_TYPES), \
       AT_EXPAND(AT_FLOATING_TYPES), AT_EXPAND(AT_INTEGRAL_TYPES_V2)
 

@@ -237,28 +237,29 @@ void multiply(const at::TensorBase& on,
       compute,
       is_large,
       [&](const auto&... arguments) {
-        launch(on,
-               sources::gemm,
-               "gemm_cpu",
-               {{"DTYPE", dtype_of(on)},
-                {"LANES", 16},
-                {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
-                 : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
-                                              : "PANELS",
-                 1},
-                {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
-                {"NON_TEMPORAL",
-                 is_non_temporal(aten::device_of(on),
-                                 on.scalar_type(),
-                                 product.batch * product.rows * product.columns)},
-                {"ROWS", height},
-                {"ROWS_AT_ONCE", rows_at_once(on, height)},
-                {"COLUMNS", width},
-                {"TILES_OF_BLOCK", of_block},
-                {"SUM_BLOCK", product.sum_block},
-                {"IS_LARGE", is_large}},
-               range(ceil_div(tiles, at_once), product.batch, 1, 1),
-               arguments...);
+        launch(
+            on,
+            sources::gemm,
+            "gemm_cpu",
+            {{"DTYPE", dtype_of(on)},
+             {"LANES", 16},
+             {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
+              : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
+                                           : "PANELS",
+              1},
+             {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
+             {"NON_TEMPORAL",
+              is_non_temporal(aten::device_of(on),
+                              on.scalar_type(),
+                              product.batch * product.rows * product.columns)},
+             {"ROWS", height},
+             {"ROWS_AT_ONCE", rows_at_once(on, height)},
+             {"COLUMNS", width},
+             {"TILES_OF_BLOCK", of_block},
+             {"SUM_BLOCK", product.sum_block},
+             {"IS_LARGE", is_large}},
+            range(ceil_div(tiles, at_once), product.batch, 1, 1),
+            arguments...);
       },
       arg_in(left),
       arg_in(right),
@@ -270,10 +271,10 @@ void multiply(const at::TensorBase& on,
       index_argument(product.in_place_stride, is_large),
       index_argument(product.in_place_batch_stride, is_large),
       static_cast<int32_t>(at_once),
-      static_cast<int32_t>(
-          of_block > 1 || (in_place == InPlace::kLeft && shares_panels)
-              ? std::min(row_tiles, kRowTilesOfStrip)
-              : row_tiles));
+      static_cast<int32_t>(of_block > 1 ||
+                                   (in_place == InPlace::kLeft && shares_panels)
+                               ? std::min(row_tiles, kRowTilesOfStrip)
+                               : row_tiles));
 }
 
 }  // namespace torch_opencl::ops

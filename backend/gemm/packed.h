@@ -162,7 +162,8 @@ void with_addend(const Addend& addend,
            scalar_argument(addend.beta, compute));
 }
 
-// The same with how the output lies ahead of them: OUT_PARAMETERS of panels.clh.
+// The same with how the output lies ahead of them: OUT_PARAMETERS of
+// panels.clh.
 template <class Function, class... Arguments>
 void with_output(const Output& output,
                  const Addend& addend,

@@ -245,8 +245,13 @@ void scatter_rows(const Tensor& self,
                   const IndexedBy& by,
                   const Scalar& alpha = 1) {
   const Tensor values = at_least_1d(source);
-  scatter_into(
-      self, spread(index, values.sizes(), by.dim), values, out, mode, by, alpha);
+  scatter_into(self,
+               spread(index, values.sizes(), by.dim),
+               values,
+               out,
+               mode,
+               by,
+               alpha);
 }
 
 struct index_add_out : at::meta::structured_index_add {

@@ -47,8 +47,8 @@ std::optional<at::MemoryFormat> dense_format_of(const Tensor& tensor) {
 
 // As on the CPU: the input's strides of dimensions of one element count where a
 // parameter is strided.
-at::MemoryFormat format_of_output(
-    const Tensor& input, const BatchNormParams& params) {
+at::MemoryFormat format_of_output(const Tensor& input,
+                                  const BatchNormParams& params) {
   for (const Tensor* param : {&params.weight,
                               &params.bias,
                               &params.running_mean,
@@ -180,9 +180,8 @@ Outputs native_batch_norm(const Tensor& input,
                           bool training,
                           double momentum,
                           double epsilon) {
-  return normalized(input,
-                    params_of(weight, bias, mean, var, momentum, epsilon),
-                    training);
+  return normalized(
+      input, params_of(weight, bias, mean, var, momentum, epsilon), training);
 }
 
 OutputRefs native_batch_norm_out(const Tensor& input,
@@ -266,7 +265,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_with_update(
     double epsilon) {
   const Tensor reserve = at::empty({0}, input.options().dtype(at::kByte));
   return std::tuple_cat(
-      native_batch_norm(input, weight, bias, mean, var, true, momentum, epsilon),
+      native_batch_norm(
+          input, weight, bias, mean, var, true, momentum, epsilon),
       std::make_tuple(reserve));
 }
 

@@ -201,15 +201,16 @@ void launch_apply(const Plan& plan,
   const Tensor weight = packed(params.weight);
   const Tensor bias = packed(params.bias);
   const CounterAddition& counted = options.counted;
-  const EpilogueTarget target{"native_batch_norm",
-                              out,
-                              {input, options.means, options.squares, weight, bias},
-                              true,
-                              {statistics.mean,
-                               statistics.inverse_deviation,
-                               params.running_mean,
-                               params.running_var,
-                               counted.counter}};
+  const EpilogueTarget target{
+      "native_batch_norm",
+      out,
+      {input, options.means, options.squares, weight, bias},
+      true,
+      {statistics.mean,
+       statistics.inverse_deviation,
+       params.running_mean,
+       params.running_var,
+       counted.counter}};
   with_compute_type(out, [&](auto number) {
     using Number = decltype(number);
     plan.launch(target,
@@ -267,9 +268,9 @@ bool join_evaluation(const Tensor& input,
           }
           return operand.has_value();
         };
-        const bool can_join =
-            add(params.running_mean, 0) && add(params.running_var, 1) &&
-            add(params.weight, 1) && add(params.bias, 0);
+        const bool can_join = add(params.running_mean, 0) &&
+                              add(params.running_var, 1) &&
+                              add(params.weight, 1) && add(params.bias, 0);
         return can_join ? std::optional(std::move(step)) : std::nullopt;
       });
 }
@@ -322,10 +323,16 @@ bool batch_norm_evaluation_by_groups(const Tensor& input,
 
 bool batch_norm_gradients_by_groups(const NormGradients& gradients) {
   const Plan plan(
-      {gradients.grad_input.defined() ? gradients.grad_input : gradients.input, gradients.input, gradients.grad_output});
-  const at::ScalarType type = param_type(gradients.weight, gradients.grad_weight, gradients.grad_bias, gradients.input);
+      {gradients.grad_input.defined() ? gradients.grad_input : gradients.input,
+       gradients.input,
+       gradients.grad_output});
+  const at::ScalarType type = param_type(gradients.weight,
+                                         gradients.grad_weight,
+                                         gradients.grad_bias,
+                                         gradients.input);
   if (!plan.is_supported() ||
-      !all_of_type(type, gradients.weight, gradients.grad_weight, gradients.grad_bias)) {
+      !all_of_type(
+          type, gradients.weight, gradients.grad_weight, gradients.grad_bias)) {
     return false;
   }
   const Tensor sums = plan.workspace();

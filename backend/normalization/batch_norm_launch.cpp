@@ -94,7 +94,8 @@ Statistics batch_norm_training(const Tensor& input,
   const at::ScalarType type =
       param_type(weight, bias, params.running_mean, params.running_var, input);
   if (!problem.is_by_kept_channels() ||
-      !all_of_type(type, weight, bias, params.running_mean, params.running_var)) {
+      !all_of_type(
+          type, weight, bias, params.running_mean, params.running_var)) {
     const Statistics statistics = batch_statistics(input, params);
     batch_norm_transform(input, statistics, weight, bias, out);
     return statistics;
@@ -121,16 +122,15 @@ Statistics batch_norm_training(const Tensor& input,
                                    arg(weight),
                                    arg(bias));
   };
-  launch_normalized(
-      out,
-      {input,
-       statistics.mean,
-       statistics.inverse_deviation,
-       params.running_mean,
-       params.running_var,
-       weight,
-       bias},
-      record);
+  launch_normalized(out,
+                    {input,
+                     statistics.mean,
+                     statistics.inverse_deviation,
+                     params.running_mean,
+                     params.running_var,
+                     weight,
+                     bias},
+                    record);
   return statistics;
 }
 
@@ -194,7 +194,9 @@ void batch_norm_evaluation(const Tensor& input,
                                    arg(bias));
   };
   launch_normalized(
-      out, {input, params.running_mean, params.running_var, weight, bias}, record);
+      out,
+      {input, params.running_mean, params.running_var, weight, bias},
+      record);
 }
 
 void batch_norm_transform(const Tensor& input,
@@ -228,12 +230,14 @@ void batch_norm_transform(const Tensor& input,
 }
 
 GradientTerms batch_norm_param_gradients(const NormGradients& gradients) {
-  const BatchNormProblem problem({gradients.input, gradients.input, gradients.grad_output});
+  const BatchNormProblem problem(
+      {gradients.input, gradients.input, gradients.grad_output});
   const int64_t channels = problem.channels();
   const GradientTerms result{workspace(gradients.input, {channels}),
                              workspace(gradients.input, {channels})};
   const Tensor sums = workspace(gradients.input, {problem.chunks(), channels});
-  const Tensor products = workspace(gradients.input, {problem.chunks(), channels});
+  const Tensor products =
+      workspace(gradients.input, {problem.chunks(), channels});
   problem.reduce(sources::batch_norm_gradients,
                  "batch_norm_gradient_partials",
                  "batch_norm_gradient_partials_lines",
@@ -245,7 +249,10 @@ GradientTerms batch_norm_param_gradients(const NormGradients& gradients) {
   const Tensor packed_weight = packed(gradients.weight);
   problem.finish(sources::batch_norm_gradients,
                  "batch_norm_gradient_finish",
-                 param_type(gradients.weight, gradients.grad_weight, gradients.grad_bias, gradients.input),
+                 param_type(gradients.weight,
+                            gradients.grad_weight,
+                            gradients.grad_bias,
+                            gradients.input),
                  problem.pixels(),
                  static_cast<int32_t>(problem.chunks()),
                  arg(result.shifts),
@@ -265,23 +272,27 @@ void batch_norm_training_gradients(const NormGradients& gradients) {
     return;
   }
   if (gradients.grad_input.defined()) {
-    const BatchNormProblem problem({gradients.grad_input, gradients.input, gradients.grad_output});
+    const BatchNormProblem problem(
+        {gradients.grad_input, gradients.input, gradients.grad_output});
     if (problem.is_by_kept_channels()) {
       const Tensor packed_weight = packed(gradients.weight);
-      enqueue(gradients.input,
-              problem.launch_channels(
-                  sources::batch_norm_channels,
-                  "batch_norm_channels_backward",
-                  param_type(gradients.weight, gradients.grad_weight, gradients.grad_bias, gradients.input),
-                  problem.kept_channels_tile(),
-                  arg(gradients.grad_input),
-                  arg(gradients.grad_weight),
-                  arg(gradients.grad_bias),
-                  arg(gradients.input),
-                  arg(gradients.grad_output),
-                  arg(gradients.statistics.mean),
-                  arg(gradients.statistics.inverse_deviation),
-                  arg(packed_weight)));
+      enqueue(
+          gradients.input,
+          problem.launch_channels(sources::batch_norm_channels,
+                                  "batch_norm_channels_backward",
+                                  param_type(gradients.weight,
+                                             gradients.grad_weight,
+                                             gradients.grad_bias,
+                                             gradients.input),
+                                  problem.kept_channels_tile(),
+                                  arg(gradients.grad_input),
+                                  arg(gradients.grad_weight),
+                                  arg(gradients.grad_bias),
+                                  arg(gradients.input),
+                                  arg(gradients.grad_output),
+                                  arg(gradients.statistics.mean),
+                                  arg(gradients.statistics.inverse_deviation),
+                                  arg(packed_weight)));
       return;
     }
   }
@@ -295,7 +306,8 @@ void batch_norm_input_gradient(const NormGradients& gradients,
                                const GradientTerms& terms) {
   const Tensor packed_weight = packed(gradients.weight);
   enqueue(gradients.input,
-          BatchNormProblem({gradients.grad_input, gradients.input, gradients.grad_output})
+          BatchNormProblem(
+              {gradients.grad_input, gradients.input, gradients.grad_output})
               .transform("batch_norm_transform_backward",
                          "batch_norm_transform_backward_lines",
                          terms.shifts.defined(),

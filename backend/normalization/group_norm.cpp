@@ -228,8 +228,7 @@ void gradients_by_passes(const Sizes& sizes,
                               .mul_(inverse);
     by_channel.grad_input = sizes.by_channel(gradients.input);
     batch_norm_input_gradient(
-        by_channel,
-        {sizes.spread_groups(shifts), sizes.spread_groups(slopes)});
+        by_channel, {sizes.spread_groups(shifts), sizes.spread_groups(slopes)});
   }
 }
 

@@ -51,10 +51,13 @@ void launch_grad_input(const NormRows& rows, const NormGradients& gradients) {
   const GroupRows groups(rows.size, 1);
   const auto& [mean, inverse_deviation] = gradients.statistics;
   const Tensor& input = gradients.input;
-  const EpilogueTarget target{
-      "native_layer_norm_backward",
-      gradients.grad_input,
-      {gradients.grad_output, input, mean, inverse_deviation, gradients.weight}};
+  const EpilogueTarget target{"native_layer_norm_backward",
+                              gradients.grad_input,
+                              {gradients.grad_output,
+                               input,
+                               mean,
+                               inverse_deviation,
+                               gradients.weight}};
   launch_with_epilogue(
       &target,
       input,

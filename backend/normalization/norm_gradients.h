@@ -21,7 +21,9 @@ struct NormGradients {
   at::Tensor grad_weight;
   at::Tensor grad_bias;
 
-  bool has_params() const { return grad_weight.defined() || grad_bias.defined(); }
+  bool has_params() const {
+    return grad_weight.defined() || grad_bias.defined();
+  }
 };
 
 }  // namespace torch_opencl::ops

@@ -358,15 +358,8 @@ std::tuple<Tensor, Tensor, Tensor> run(const Layers& layers,
 }
 
 template <class Results, class States>
-using Composition = Results(const Tensor&,
-                            States,
-                            TensorList,
-                            bool,
-                            int64_t,
-                            double,
-                            bool,
-                            bool,
-                            bool);
+using Composition = Results(
+    const Tensor&, States, TensorList, bool, int64_t, double, bool, bool, bool);
 
 // ATen's composition takes what has no kernel.
 template <Recurrence kind,
@@ -404,10 +397,8 @@ Results recurrent(const Tensor& input,
 }
 
 template <Recurrence kind, auto composition>
-constexpr auto one_state = &recurrent<kind,
-                                      std::tuple<Tensor, Tensor>,
-                                      const Tensor&,
-                                      composition>;
+constexpr auto one_state =
+    &recurrent<kind, std::tuple<Tensor, Tensor>, const Tensor&, composition>;
 
 void register_layers(torch::Library& m) {
   m.impl("lstm.input",

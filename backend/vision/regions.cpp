@@ -212,12 +212,13 @@ Pooled roi_pool(const Tensor& input,
                 double spatial_scale,
                 int64_t pooled_height,
                 int64_t pooled_width) {
-  return forward(kPositionSensitive ? "ps_roi_pool" : "roi_pool",
-                 kPositionSensitive ? "ps_roi_pool_forward" : "roi_pool_forward",
-                 {spatial_scale, pooled_height, pooled_width},
-                 input,
-                 rois,
-                 kPositionSensitive);
+  return forward(
+      kPositionSensitive ? "ps_roi_pool" : "roi_pool",
+      kPositionSensitive ? "ps_roi_pool_forward" : "roi_pool_forward",
+      {spatial_scale, pooled_height, pooled_width},
+      input,
+      rois,
+      kPositionSensitive);
 }
 
 template <bool kPositionSensitive>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 from dataclasses import asdict, dataclass
@@ -39,17 +40,7 @@ def measure(device: str, network: str, mode: str, quick: bool) -> dict[str, Any]
     with torch.opencl.device(device), torch.device(zoo.DEVICE):
         model = wanted.build()
         model.train(mode == "train")
-        optimizer = torch.optim.Adam(model.parameters(), 1e-4)
-        inputs = wanted.inputs(batch)
-
-        def step() -> None:
-            if mode == "infer":
-                with torch.no_grad():
-                    model(*inputs)
-                return
-            optimizer.zero_grad()
-            wanted.loss(model(*inputs)).backward()
-            optimizer.step()
+        step = functools.partial(wanted.step_of(model, mode), wanted.inputs(batch))
 
         import measure as timing
 

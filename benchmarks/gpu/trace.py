@@ -267,17 +267,7 @@ def record(network: str, mode: str) -> dict[str, Any]:
     for module in model.modules():
         if isinstance(module, torch.nn.RNNBase):
             run_whole(module)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
-
-    def step(inputs: tuple[torch.Tensor, ...]) -> None:
-        if mode == "infer":
-            with torch.no_grad():
-                model(*inputs)
-            return
-        optimizer.zero_grad()
-        wanted.loss(model(*inputs)).backward()
-        optimizer.step()
-
+    step = wanted.step_of(model, mode)
     for number in range(3):
         inputs = wanted.inputs(batch)
         torch.opencl.synchronize()

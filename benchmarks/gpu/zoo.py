@@ -192,6 +192,23 @@ class Network:
     train: int
     loss: Callable[[torch.Tensor], torch.Tensor] = _cross_entropy
 
+    def step_of(
+        self, model: nn.Module, mode: str
+    ) -> Callable[[tuple[torch.Tensor, ...]], None]:
+        """A step of a mode, of its inputs: training is by Adam."""
+        optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+
+        def step(inputs: tuple[torch.Tensor, ...]) -> None:
+            if mode == "infer":
+                with torch.no_grad():
+                    model(*inputs)
+                return
+            optimizer.zero_grad()
+            self.loss(model(*inputs)).backward()
+            optimizer.step()
+
+        return step
+
 
 NETWORKS: dict[str, Network] = {
     "resnet50": Network(_torchvision("resnet50"), _images, 32, 16),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import pytest
 import torch
 from tolerance import MULTIPLE, assert_matches, perturbed, relative_distance
 from torch.utils._pytree import tree_leaves
@@ -146,6 +147,16 @@ def check(
         except _ShowsNothing:
             if not backward or draw + 1 == _DRAWS:
                 raise
+
+
+def check_error(call: Callable, device: torch.device, *inputs: torch.Tensor) -> None:
+    """What ``call`` raises of ``inputs`` on the CPU, type and text, it raises of them
+    on the device."""
+    with pytest.raises(Exception) as expected:
+        call(*inputs)
+    with pytest.raises(type(expected.value)) as raised:
+        call(*(x.to(device) for x in inputs))
+    assert str(raised.value) == str(expected.value)
 
 
 def _check(
