@@ -13,6 +13,17 @@ namespace {
 
 constexpr int64_t kRun = 256;  // RUN of col2im_sum on CPUs
 
+// GEOMETRY of the kernels that know where columns come from.
+template <class Function>
+void with_geometry(const ConvolutionProblem& p, const Function& function) {
+  function(vector4(p.input),
+           vector4(p.output),
+           vector4(p.kernel),
+           vector4(p.stride),
+           vector4(p.padding),
+           vector4(p.dilation));
+}
+
 // The right operand: columns of `input`, with pixels or filter elements as its
 // rows.
 Tensor pack_columns(const ConvolutionProblem& p,
@@ -28,34 +39,32 @@ Tensor pack_columns(const ConvolutionProblem& p,
     return index_argument(value, p.is_large);
   };
   const size_t count = ceil_div(rows, width);
-  launch(input,
-         sources::im2col_pack,
-         is_cpu ? "pack_columns_cpu" : "pack_columns_gpu",
-         {{"DTYPE", dtype_of(input)},
-          {"LANES", is_cpu ? kLanes : 1},
-          {"WIDTH", width},
-          {"ROWS_ARE_PIXELS", rows_are_pixels},
-          {"IS_LARGE", p.is_large},
-          {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
-         is_cpu ? range(count, ceil_div(depth, kDepthBlock), p.groups, 1, 1, 1)
-                : range(depth * width, count, p.groups, 64, 1, 1),
-         arg_in(input),
-         arg(panels),
-         static_cast<int32_t>(rows),
-         static_cast<int32_t>(depth),
-         vector4(p.input),
-         vector4(p.output),
-         vector4(p.kernel),
-         vector4(p.stride),
-         vector4(p.padding),
-         vector4(p.dilation),
-         stride(input.stride(0)),
-         stride(input.stride(1)),
-         stride(input.stride(2)),
-         stride(input.stride(3)),
-         stride(input.stride(4)),
-         stride(p.channels / p.groups * input.stride(1)),
-         stride(extent_of(input)));
+  with_geometry(p, [&](const auto&... geometry) {
+    launch(input,
+           sources::im2col_pack,
+           is_cpu ? "pack_columns_cpu" : "pack_columns_gpu",
+           {{"DTYPE", dtype_of(input)},
+            {"LANES", is_cpu ? kLanes : 1},
+            {"WIDTH", width},
+            {"ROWS_ARE_PIXELS", rows_are_pixels},
+            {"IS_LARGE", p.is_large},
+            {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
+           is_cpu
+               ? range(count, ceil_div(depth, kDepthBlock), p.groups, 1, 1, 1)
+               : range(depth * width, count, p.groups, 64, 1, 1),
+           arg_in(input),
+           arg(panels),
+           static_cast<int32_t>(rows),
+           static_cast<int32_t>(depth),
+           geometry...,
+           stride(input.stride(0)),
+           stride(input.stride(1)),
+           stride(input.stride(2)),
+           stride(input.stride(3)),
+           stride(input.stride(4)),
+           stride(p.channels / p.groups * input.stride(1)),
+           stride(extent_of(input)));
+  });
   return panels;
 }
 
@@ -156,31 +165,29 @@ void im2col_backward_data(const ConvolutionProblem& p,
              {},
              p.is_large);
     const int64_t run = is_cpu ? kRun : 1;
-    launch(image,
-           sources::col2im_sum,
-           "col2im_sum",
-           {{"DTYPE", dtype_of(image)}, {"RUN", run}, {"IS_LARGE", p.is_large}},
-           range(ceil_div(p.input[2], run),
-                 p.input[0] * p.input[1],
-                 images * p.channels,
-                 1,
-                 1,
-                 1),
-           arg_in(columns),
-           arg(image),
-           static_cast<int32_t>(p.channels),
-           vector4(p.input),
-           vector4(p.output),
-           vector4(p.kernel),
-           vector4(p.stride),
-           vector4(p.padding),
-           vector4(p.dilation),
-           static_cast<int32_t>(images),
-           stride(image.stride(0)),
-           stride(image.stride(1)),
-           stride(image.stride(2)),
-           stride(image.stride(3)),
-           stride(image.stride(4)));
+    with_geometry(p, [&](const auto&... geometry) {
+      launch(
+          image,
+          sources::col2im_sum,
+          "col2im_sum",
+          {{"DTYPE", dtype_of(image)}, {"RUN", run}, {"IS_LARGE", p.is_large}},
+          range(ceil_div(p.input[2], run),
+                p.input[0] * p.input[1],
+                images * p.channels,
+                1,
+                1,
+                1),
+          arg_in(columns),
+          arg(image),
+          static_cast<int32_t>(p.channels),
+          geometry...,
+          static_cast<int32_t>(images),
+          stride(image.stride(0)),
+          stride(image.stride(1)),
+          stride(image.stride(2)),
+          stride(image.stride(3)),
+          stride(image.stride(4)));
+    });
   };
   for_each_chunk(p,
                  a.input,

@@ -66,78 +66,49 @@ class Plan {
   }
 
   // `kTensors`: of which tensors the kernel takes the layout; `arguments`
-  // follow.
+  // follow. The first parameter of a kernel with an epilogue is the output.
   template <size_t... kTensors, class... Arguments>
-  void launch(const char* kernel,
-              at::ScalarType param_type,
-              std::index_sequence<kTensors...> tensors,
-              const Arguments&... arguments) const {
-    with_launch(
-        [&](std::initializer_list<Define> defines,
-            const NDRange& range,
-            const auto&... all) {
-          aten::launch(input_,
-                       sources::batch_norm_groups,
-                       kernel,
-                       defines,
-                       range,
-                       all...);
-        },
-        param_type,
-        tensors,
-        arguments...);
-  }
-  // The same of a kernel with an epilogue, whose first parameter is the output.
-  template <size_t... kTensors, class... Arguments>
-  void launch(const EpilogueTarget& target,
+  void launch(const EpilogueTarget* target,
               const char* kernel,
               at::ScalarType param_type,
-              std::index_sequence<kTensors...> tensors,
+              std::index_sequence<kTensors...>,
               const Arguments&... arguments) const {
-    with_launch(
-        [&](std::initializer_list<Define> defines,
-            const NDRange& range,
-            const auto&... all) {
-          launch_with_epilogue(&target,
-                               input_,
-                               sources::batch_norm_groups,
-                               kernel,
-                               defines,
-                               range,
-                               arg(target.out),
-                               all...);
-        },
-        param_type,
-        tensors,
-        arguments...);
-  }
-
- private:
-  template <class Launch, size_t... kTensors, class... Arguments>
-  void with_launch(const Launch& launch,
-                   at::ScalarType param_type,
-                   std::index_sequence<kTensors...>,
-                   const Arguments&... arguments) const {
     const auto with_index = [&](auto index) {
       using Index = decltype(index);
+      const std::initializer_list<Define> defines = {
+          {"DTYPE", dtype_of(input_)},
+          {"PARAM_DTYPE", dtype_of(param_type)},
+          {"INDEX64", sizeof(Index) == 8},
+          {"WG_SIZE", shape_.work_group}};
+      const NDRange all = range(shape_.groups(channels()) * shape_.work_group,
+                                chunks_,
+                                shape_.work_group,
+                                1);
+      const KernelSource& source = sources::batch_norm_groups;
+      const auto launch_with = [&](const auto&... parameters) {
+        if (target == nullptr) {
+          aten::launch(input_, source, kernel, defines, all, parameters...);
+        } else {
+          launch_with_epilogue(target,
+                               input_,
+                               source,
+                               kernel,
+                               defines,
+                               all,
+                               arg(target->out),
+                               parameters...);
+        }
+      };
       const auto with_strides = [&](const auto&... strides) {
-        launch({{"DTYPE", dtype_of(input_)},
-                {"PARAM_DTYPE", dtype_of(param_type)},
-                {"INDEX64", sizeof(Index) == 8},
-                {"WG_SIZE", shape_.work_group}},
-               range(shape_.groups(channels()) * shape_.work_group,
-                     chunks_,
-                     shape_.work_group,
-                     1),
-               static_cast<int32_t>(channels()),
-               static_cast<Index>(pixels()),
-               static_cast<Index>(rows_.inner_size()),
-               static_cast<Index>(chunk_),
-               static_cast<int32_t>(is_whole() ? 0 : chunks_),
-               static_cast<int32_t>(shape_.span),
-               static_cast<int32_t>(is_along_),
-               strides...,
-               arguments...);
+        launch_with(static_cast<int32_t>(channels()),
+                    static_cast<Index>(pixels()),
+                    static_cast<Index>(rows_.inner_size()),
+                    static_cast<Index>(chunk_),
+                    static_cast<int32_t>(is_whole() ? 0 : chunks_),
+                    static_cast<int32_t>(shape_.span),
+                    static_cast<int32_t>(is_along_),
+                    strides...,
+                    arguments...);
       };
       std::apply(with_strides, std::tuple_cat(strides_of<Index>(kTensors)...));
     };
@@ -147,6 +118,7 @@ class Plan {
     fits ? with_index(int32_t()) : with_index(int64_t());
   }
 
+ private:
   // LAYOUT of batch_norm_groups.cl.
   template <class Index>
   std::tuple<Index, Index, Index> strides_of(int tensor) const {
@@ -213,7 +185,7 @@ void launch_apply(const Plan& plan,
        counted.counter}};
   with_compute_type(out, [&](auto number) {
     using Number = decltype(number);
-    plan.launch(target,
+    plan.launch(&target,
                 "batch_norm_apply",
                 param_type_of(params, input),
                 std::index_sequence<0, 1>(),
@@ -295,7 +267,8 @@ bool batch_norm_by_groups(const Tensor& input,
                                            params.running_mean,
                                            params.running_var});
   if (!plan.is_whole()) {
-    plan.launch("batch_norm_chunks",
+    plan.launch(nullptr,
+                "batch_norm_chunks",
                 param_type_of(params, input),
                 std::index_sequence<1>(),
                 arg(options.means),
@@ -338,7 +311,8 @@ bool batch_norm_gradients_by_groups(const NormGradients& gradients) {
   const Tensor sums = plan.workspace();
   const Tensor products = plan.workspace();
   if (!plan.is_whole()) {
-    plan.launch("batch_norm_gradient_chunks",
+    plan.launch(nullptr,
+                "batch_norm_gradient_chunks",
                 type,
                 std::index_sequence<1, 2>(),
                 arg(sums),
@@ -348,7 +322,8 @@ bool batch_norm_gradients_by_groups(const NormGradients& gradients) {
                 arg_in(gradients.statistics.mean));
   }
   const Tensor packed_weight = packed(gradients.weight);
-  plan.launch("batch_norm_gradient_apply",
+  plan.launch(nullptr,
+              "batch_norm_gradient_apply",
               type,
               std::index_sequence<0, 1, 2>(),
               arg(gradients.grad_input),
