@@ -18,8 +18,6 @@ using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr int kWorkGroup = 64;
-
 // geometry_t of im2col.cl.
 struct Im2colGeometry {
   int64_t image_strides[4];

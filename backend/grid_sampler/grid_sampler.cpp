@@ -23,7 +23,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kWorkGroup = 64;
 constexpr int kTaps[] = {2, 1, 4};  // bilinear, nearest, bicubic
 // Of kernels for CPUs.
 constexpr int kSlotsOfBlock = 1024;

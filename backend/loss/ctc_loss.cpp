@@ -24,7 +24,6 @@ using at::IntArrayRef;
 using at::Tensor;
 
 constexpr at::CheckedFrom kChecked = "ctc_loss_allocate_outputs";
-constexpr int kWorkGroup = 64;
 
 // Work-items that share the states of a sample.
 int64_t state_items(const Tensor& tensor) {

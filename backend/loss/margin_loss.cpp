@@ -26,8 +26,6 @@ using at::Scalar;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-constexpr int kWorkGroup = 64;
-
 // samples_t of margin_loss.cl.
 struct Samples {
   int64_t count;

@@ -28,7 +28,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kWorkGroup = 64;
 constexpr int64_t kSamplesPerItem = 32;
 constexpr int64_t kMostGroups = 256;
 

@@ -40,7 +40,6 @@ using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr int kWorkGroup = 64;
 constexpr int64_t kElementsOfItem = 4096;  // of a CPU
 
 // geometry_t of pad.cl.

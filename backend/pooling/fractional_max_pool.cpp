@@ -24,8 +24,6 @@ using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr int kWorkGroup = 64;
-
 // geometry_t of fractional_max_pool.cl.
 struct FractionalPoolGeometry {
   int64_t image_strides[5]{};

@@ -16,8 +16,6 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-constexpr int kWorkGroup = 64;
-
 Tensor dense(const OptionalTensor& tensor) {
   return is_given(tensor) ? tensor->contiguous() : Tensor();  // copy: rows
 }

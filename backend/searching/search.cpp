@@ -26,8 +26,6 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using OptionalSide = std::optional<c10::string_view>;
 
-constexpr int kWorkGroup = 64;
-
 Tensor& searchsorted_out(const Tensor& sorted_sequence,
                          const Tensor& self,
                          bool out_int32,

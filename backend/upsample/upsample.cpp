@@ -56,7 +56,6 @@ using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Tensor;
 
-constexpr int kWorkGroup = 64;
 // MOST_COLUMNS of upsample_rows.cl and MOST_READERS of upsample_pixels.cl.
 constexpr int kMostColumns = 1024;
 constexpr int64_t kItems = 512;  // of a launch by rows or pixels, about

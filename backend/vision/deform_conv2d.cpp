@@ -15,8 +15,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kWorkGroup = 64;
-
 // geometry_t of deform_conv2d.cl.
 struct DeformConvGeometry {
   int32_t channels;

@@ -15,7 +15,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kWorkGroup = 64;
 constexpr int kSelectGroup = 256;  // WG_SIZE of nms_groups.cl
 
 // Indices of the boxes that stay, by descending score.

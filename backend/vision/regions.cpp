@@ -13,8 +13,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-constexpr int kWorkGroup = 64;
-
 // geometry_t of boxes.clh.
 template <class Real>
 struct RegionGeometry {

@@ -93,6 +93,9 @@ runtime::Device& device_of(const at::TensorBase& tensor);
 // The current stream of the tensor's device.
 runtime::Queue& queue_of(const at::TensorBase& tensor);
 
+// Work-items of a group, of kernels with no reason for another number.
+constexpr int kWorkGroup = 64;
+
 // `global` is rounded up to a multiple of `local`: kernels test their bounds.
 NDRange range(size_t global, size_t local);
 NDRange range(size_t global_x, size_t global_y, size_t local_x, size_t local_y);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from against_cpu import move, offset, strided, transposed
+from conformance.dtypes import DTYPES
 
 FORMATS = (
     torch.float8_e4m3fn,
@@ -13,21 +14,8 @@ FORMATS = (
     torch.float8_e5m2fnuz,
     torch.float8_e8m0fnu,
 )
-OTHERS = (
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex32,
-    torch.complex64,
-    torch.complex128,
-)
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+OTHERS = tuple(x for x in DTYPES if x not in (*FORMATS, *_UNSIGNED))
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
