@@ -173,14 +173,19 @@ void check_types(const char* name,
   }
 }
 
+struct NllLossOptions {
+  Tensor target;
+  Tensor weight;  // undefined: ones
+  int64_t reduction;
+  int64_t ignore_index;
+};
+
 void forward(const char* op,
              const Tensor& self,
-             const Tensor& target,
-             const Tensor& weight,
-             int64_t reduction,
-             int64_t ignore_index,
+             const NllLossOptions& options,
              const Tensor& output,
              const Tensor& total_weight) {
+  const auto& [target, weight, reduction, ignore_index] = options;
   const NllLossProblem problem(self, target, weight, ignore_index, output);
   const int64_t count = problem.count();
   if (reduction == at::Reduction::None && self.dim() > 1) {
@@ -231,12 +236,10 @@ void forward(const char* op,
 }
 
 void backward(const Tensor& grad_output,
-              const Tensor& target,
-              const Tensor& weight,
-              int64_t reduction,
-              int64_t ignore_index,
+              const NllLossOptions& options,
               const Tensor& total_weight,
               const Tensor& grad_input) {
+  const auto& [target, weight, reduction, ignore_index] = options;
   grad_input.zero_();
   const NllLossProblem problem(
       grad_input,
@@ -270,10 +273,7 @@ struct nll_loss_forward_out : at::meta::structured_nll_loss_forward {
     check_types("nll_loss_out_frame", self, target, {weight.getTensorRef()});
     forward("nll_loss",
             self,
-            target,
-            weight.getTensorRef(),
-            reduction,
-            ignore_index,
+            {target, weight.getTensorRef(), reduction, ignore_index},
             output,
             total_weight);
   }
@@ -293,10 +293,7 @@ struct nll_loss_backward_out : at::meta::structured_nll_loss_backward {
                 target,
                 {grad_output, weight.getTensorRef(), total_weight});
     backward(grad_output,
-             target,
-             weight.getTensorRef(),
-             reduction,
-             ignore_index,
+             {target, weight.getTensorRef(), reduction, ignore_index},
              total_weight,
              grad_input);
   }
@@ -339,10 +336,7 @@ std::tuple<Tensor&, Tensor&> nll_loss2d_forward_out(
   at::native::resize_output(total_weight, {});
   forward("nll_loss2d",
           self,
-          target,
-          weight,
-          reduction,
-          ignore_index,
+          {target, weight, reduction, ignore_index},
           output,
           total_weight);
   return {output, total_weight};
@@ -398,10 +392,7 @@ Tensor& nll_loss2d_backward_out(const Tensor& grad_output,
   }
   at::native::resize_output(grad_input, self.sizes());
   backward(grad_output,
-           target,
-           weight,
-           reduction,
-           ignore_index,
+           {target, weight, reduction, ignore_index},
            total_weight,
            grad_input);
   return grad_input;
