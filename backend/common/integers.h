@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
 
 namespace torch_opencl::ops {
 
@@ -20,6 +21,17 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) {
 constexpr int64_t power_of_two_from(int64_t value) {
   return static_cast<int64_t>(
       std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(value, 1))));
+}
+
+// Whether all are multiples of four, as four elements of memory at once want
+// it.
+inline bool are_fours(std::initializer_list<int64_t> values) {
+  for (const int64_t value : values) {
+    if (value % 4 != 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace torch_opencl::ops

@@ -30,6 +30,16 @@ bool has_vectors_innermost(const Tensor& image) {
   return image.stride(1) == 1 && image.size(1) >= kLanes;
 }
 
+// Whether each tile's row of outputs begins at a multiple of four, and is
+// whole.
+bool has_rows_of_fours(const Tensor& output) {
+  return output.stride(4) == 1 && are_fours({output.storage_offset(),
+                                             output.size(4),
+                                             output.stride(3),
+                                             output.stride(1),
+                                             output.stride(0)});
+}
+
 runtime::Define non_temporal_define(const Tensor& image) {
   return {"NON_TEMPORAL",
           is_non_temporal(
@@ -117,7 +127,7 @@ void transform_output(const ConvolutionProblem& p,
                output,
                sources::winograd_output,
                {"winograd_output",
-                non_temporal_define(output),
+                {"IS_WIDE", has_rows_of_fours(output)},
                 range(tiles, p.out_channels, 64, 1),
                 target},
                1,

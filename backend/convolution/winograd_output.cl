@@ -3,6 +3,11 @@
 
 #include "winograd.clh"
 #include "epilogue.clh"
+#include "fours.clh"
+
+#ifndef IS_WIDE
+#define IS_WIDE 0  // a tile's rows are fours of memory, all inside the image
+#endif
 
 // One work-item: one tile of one channel.
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))
@@ -38,6 +43,14 @@ void winograd_output(TENSOR(storage_t, output), CONST_TENSOR(compute_t, products
     compute_t values[4];
     transform_output(half_way[y], values);
     const int row = tile.row * 4 + y;
+#if IS_WIDE
+    if (row < height) {
+      const size_t place = out_from + row * h_stride + tile.column * 4;
+      const vec4_t four = (vec4_t)(values[0], values[1], values[2], values[3]) + offset;
+      CONCAT(store4_, DTYPE)
+      (POINTER(output) + place, EPILOGUE_FOUR(four, place, channel, 0));
+    }
+#else
     for (int x = 0; x < 4; ++x) {
       const int column = tile.column * 4 + x;
       if (row < height && column < width) {
@@ -45,5 +58,6 @@ void winograd_output(TENSOR(storage_t, output), CONST_TENSOR(compute_t, products
         STORE(POINTER(output), place, EPILOGUE(values[x] + offset, place, channel));
       }
     }
+#endif
   }
 }

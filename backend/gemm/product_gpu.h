@@ -69,15 +69,6 @@ struct ProductLaunch {
   const EpilogueTarget* target = nullptr;
 };
 
-inline bool are_fours(std::initializer_list<int64_t> values) {
-  for (const int64_t value : values) {
-    if (value % 4 != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // What a kernel for GPUs unrolls a loop of `steps` by: compilers of CPU
 // drivers, where such kernels are tested, take long for it.
 int64_t unroll_of(const at::TensorBase& on, int64_t steps);
