@@ -164,7 +164,8 @@ void describe(const at::TensorIteratorBase& iter, Operands& operands) {
 // the output's order first.
 void turn_inputs(const at::TensorIteratorBase& iter, Operands& operands) {
   constexpr int64_t kFewestElements = 1 << 16;
-  if (iter.numel() < kFewestElements) {
+  if (iter.numel() < kFewestElements ||
+      !aten::device_of(iter.tensor_base(0)).is_cpu()) {
     return;
   }
   at::DimVector sizes(iter.shape().rbegin(), iter.shape().rend());

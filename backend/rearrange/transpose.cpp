@@ -1,4 +1,4 @@
-// Copies that change which dimension is innermost, on CPUs.
+// Copies that change which dimension is innermost.
 #include "transpose.h"
 
 #include "../../cpp/aten/launch.h"
@@ -27,8 +27,13 @@ constexpr Tile kTile{64, 256};
 // they are used.
 constexpr int64_t kCrowdedBytes = 1024;
 constexpr Tile kCrowdedTile{32, 1024};
+// TILE and LINES of transpose_tiles.cl, and the shortest side of a square that
+// fills enough of a GPU's lanes.
+constexpr int64_t kSquare = 32;
+constexpr int64_t kSquareLines = 8;
+constexpr int32_t kShortestSide = 16;
 
-// problem_t of transpose.cl.
+// problem_t of layouts.clh.
 struct TransposeProblem {
   int32_t rank;
   int32_t chunk;
@@ -42,15 +47,16 @@ bool is_supported(at::ScalarType out, at::ScalarType self) {
          (out == at::kDouble) == (self == at::kDouble);
 }
 
-// Elements of one half type keep their bits.
 struct Moved {
   runtime::DType out;
   runtime::DType self;
 };
 
-Moved moved(const at::TensorIteratorBase& iter) {
-  if (iter.dtype(0) == iter.dtype(1) && iter.element_size(0) == 2) {
-    return {bits_dtype(2), bits_dtype(2)};
+// Elements of one half type keep their bits, as do all on a GPU.
+Moved moved(const at::TensorIteratorBase& iter, bool is_cpu = true) {
+  const int64_t size = iter.element_size(0);
+  if (iter.dtype(0) == iter.dtype(1) && (size == 2 || !is_cpu)) {
+    return {bits_dtype(size), bits_dtype(size)};
   }
   return {dtype_of(iter.dtype(0)), dtype_of(iter.dtype(1))};
 }
@@ -150,13 +156,47 @@ bool copy_interleaved(at::TensorIteratorBase& iter) {
   return true;
 }
 
+// By the squares of a GPU's work-groups.
+bool copy_by_squares(at::TensorIteratorBase& iter) {
+  StridedCopy walk(iter);
+  const int dense = walk.find(1, 1);
+  const bool is_one_dtype =
+      iter.dtype(0) == iter.dtype(1) && iter.element_size(0) <= 8;
+  if (dense == 0 || dense == iter.ndim() || walk.stride(0, 0) != 1 ||
+      std::min(walk.size(0), walk.size(dense)) < kShortestSide ||
+      (!is_one_dtype && !is_supported(iter.dtype(0), iter.dtype(1)))) {
+    return false;
+  }
+  const TransposeProblem problem = walk.problem(0, dense, 0);
+  const auto [rows, columns] = std::pair(problem.sizes[0], problem.sizes[1]);
+  const int64_t groups = ceil_div(rows, kSquare) * ceil_div(columns, kSquare) *
+                         (iter.numel() / (int64_t{rows} * columns));
+  constexpr int64_t kItems = kSquare * kSquareLines;
+  launch(iter.tensor_base(0),
+         sources::transpose_tiles,
+         "copy_transposed_tiles",
+         {{"DTYPE", moved(iter, false).self},
+          {"OUT_DTYPE", moved(iter, false).out},
+          {"RANK", iter.ndim()}},
+         range(groups * kItems, kItems),
+         problem,
+         arg_at(iter.data_ptr(0), iter.dtype(0)),
+         arg_in_at(iter.data_ptr(1), iter.dtype(1)));
+  return true;
+}
+
 }  // namespace
 
 bool copy_transposed(at::TensorIteratorBase& iter) {
   const at::TensorBase& out = iter.tensor_base(0);
   if (iter.ndim() < 2 || iter.ndim() > kRank ||
-      !aten::device_of(out).is_cpu() || !iter.can_use_32bit_indexing() ||
-      !is_supported(iter.dtype(0), iter.dtype(1))) {
+      !iter.can_use_32bit_indexing()) {
+    return false;
+  }
+  if (!aten::device_of(out).is_cpu()) {
+    return copy_by_squares(iter);
+  }
+  if (!is_supported(iter.dtype(0), iter.dtype(1))) {
     return false;
   }
   if (copy_interleaved(iter)) {

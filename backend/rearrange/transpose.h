@@ -1,4 +1,4 @@
-// Copies that change which dimension is innermost, on CPUs.
+// Copies that change which dimension is innermost.
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -6,7 +6,8 @@
 namespace torch_opencl::ops {
 
 // Copies the iterator's input to its output and returns true, where that is a
-// transposition of floating-point numbers large enough for vectors.
+// transposition large enough for vectors, of floating-point numbers, or for the
+// squares of a GPU, which moves elements of any one dtype.
 bool copy_transposed(at::TensorIteratorBase& iter);
 
 }  // namespace torch_opencl::ops
