@@ -83,6 +83,42 @@ AttentionStrides strides_of(const Tensor& tensor) {
       tensor.stride(0), tensor.stride(1), tensor.stride(2), tensor.stride(3)};
 }
 
+// Whether a row of a head is one run of memory, as a GPU reads and writes whole
+// sectors of it. An image's pixels are not, whose heads lie among its channels.
+bool has_dense_rows(const Tensor& heads) {
+  return heads.stride(3) == 1 || heads.size(3) == 1 ||
+         aten::device_of(heads).is_cpu();
+}
+
+Tensor with_dense_rows(const Tensor& heads) {
+  return has_dense_rows(heads) ? heads : heads.contiguous();  // copy: as above
+}
+
+// A tensor that is written with such rows, and copied to `out` where that has
+// others.
+class WrittenRows {
+ public:
+  explicit WrittenRows(const Tensor& out)
+      : out_(out),
+        dense_(!out.defined() || has_dense_rows(out)
+                   ? out
+                   : at::empty(out.sizes(), out.options())) {}
+
+  const Tensor& get() const { return dense_; }
+  AttentionStrides strides() const {
+    return dense_.defined() ? strides_of(dense_) : AttentionStrides();
+  }
+  void copy_back() const {
+    if (!dense_.is_same(out_)) {
+      out_.copy_(dense_);
+    }
+  }
+
+ private:
+  Tensor out_;
+  Tensor dense_;
+};
+
 void check_arguments(const Tensor& query,
                      const Tensor& key,
                      const Tensor& value,
@@ -121,14 +157,17 @@ void check_arguments(const Tensor& query,
               dropout_p);
 }
 
-Attention describe(const Tensor& query,
-                   const Tensor& key,
-                   const Tensor& value,
+Attention describe(const Tensor& given_query,
+                   const Tensor& given_key,
+                   const Tensor& given_value,
                    const Tensor& attn_bias,
                    double dropout_p,
                    bool is_causal,
                    std::optional<double> scale) {
-  check_arguments(query, key, value, dropout_p);
+  check_arguments(given_query, given_key, given_value, dropout_p);
+  const Tensor query = with_dense_rows(given_query);
+  const Tensor key = with_dense_rows(given_key);
+  const Tensor value = with_dense_rows(given_value);
   Attention attention{
       {}, query.size(0), query, key, value, {}, is_causal, dropout_p > 0};
   AttentionShape& shape = attention.shape;
@@ -212,10 +251,12 @@ ForwardResult _scaled_dot_product_fused_attention_overrideable(
   const Tensor logsumexp =
       at::empty({query.size(0), query.size(1), query.size(2)},
                 query.options().dtype(at::kFloat));
-  shape.out = strides_of(out);
+  const WrittenRows rows(out);
+  shape.out = rows.strides();
   if (logsumexp.numel() != 0) {
-    attention_forward(attention, out, logsumexp);
+    attention_forward(attention, rows.get(), logsumexp);
   }
+  rows.copy_back();
   // On the CPU: backward needs their values on the host.
   const auto state_tensor = [](uint64_t value) {
     return at::scalar_tensor(static_cast<int64_t>(value),
@@ -263,20 +304,27 @@ _scaled_dot_product_fused_attention_overrideable_backward(
     shape.seed = philox_seed.item<int64_t>();
     shape.offset = philox_offset.item<int64_t>();
   }
-  AttentionGradients gradients{grad_out, logsumexp, {}, {}, {}, {}};
-  if (grad_input_mask[0]) {
-    gradients.grad_query = at::empty_like(query);
-    shape.grad_query = strides_of(gradients.grad_query);
-  }
-  // One kernel computes both.
-  if (grad_input_mask[1] || grad_input_mask[2]) {
-    gradients.grad_key = at::empty_like(key);
-    gradients.grad_value = at::empty_like(value);
-    shape.grad_key = strides_of(gradients.grad_key);
-    shape.grad_value = strides_of(gradients.grad_value);
-  }
-  shape.out = strides_of(grad_out);
-  gradients.delta = at::empty_like(logsumexp);
+  const auto like = [](const Tensor& input, bool is_wanted) {
+    return is_wanted ? at::empty_like(input) : Tensor();
+  };
+  // One kernel computes both gradients of keys and values.
+  const bool has_keys = grad_input_mask[1] || grad_input_mask[2];
+  const Tensor grad_query = like(query, grad_input_mask[0]);
+  const Tensor grad_key = like(key, has_keys);
+  const Tensor grad_value = like(value, has_keys);
+  const WrittenRows query_rows(grad_query);
+  const WrittenRows key_rows(grad_key);
+  const WrittenRows value_rows(grad_value);
+  shape.grad_query = query_rows.strides();
+  shape.grad_key = key_rows.strides();
+  shape.grad_value = value_rows.strides();
+  AttentionGradients gradients{with_dense_rows(grad_out),
+                               logsumexp,
+                               at::empty_like(logsumexp),
+                               query_rows.get(),
+                               key_rows.get(),
+                               value_rows.get()};
+  shape.out = strides_of(gradients.grad_out);
   if (logsumexp.numel() != 0) {
     launch(query,
            sources::attention_delta,
@@ -286,13 +334,16 @@ _scaled_dot_product_fused_attention_overrideable_backward(
            shape,
            strides_of(out),
            arg_in(out),
-           arg_in(grad_out),
+           arg_in(gradients.grad_out),
            arg(gradients.delta));
   }
   attention_backward(attention, gradients);
-  return {gradients.grad_query,
-          grad_input_mask[1] ? gradients.grad_key : Tensor(),
-          grad_input_mask[2] ? gradients.grad_value : Tensor(),
+  for (const WrittenRows* rows : {&query_rows, &key_rows, &value_rows}) {
+    rows->copy_back();
+  }
+  return {grad_query,
+          grad_input_mask[1] ? grad_key : Tensor(),
+          grad_input_mask[2] ? grad_value : Tensor(),
           Tensor()};
 }
 
