@@ -92,6 +92,14 @@ std::optional<UnitsTile> choose_units(const Attention& attention,
   return tile;
 }
 
+bool has_rows_of_fours(const Tensor& tensor) {
+  return tensor.stride(3) == 1 && are_fours({tensor.storage_offset(),
+                                             tensor.size(3),
+                                             tensor.stride(0),
+                                             tensor.stride(1),
+                                             tensor.stride(2)});
+}
+
 // How elements are read: four of a row at a time, and at offsets of 64 bits.
 struct Access {
   bool is_wide = true;
@@ -103,12 +111,7 @@ Access access_of(const Attention& attention,
                  std::initializer_list<Tensor> results) {
   Access access;
   for (const Tensor& tensor : operands) {
-    access.is_wide &=
-        tensor.stride(3) == 1 && are_fours({tensor.storage_offset(),
-                                            tensor.size(3),
-                                            tensor.stride(0),
-                                            tensor.stride(1),
-                                            tensor.stride(2)});
+    access.is_wide &= has_rows_of_fours(tensor);
   }
   // Tiles end past the last row; of a head's bytes.
   constexpr int64_t kLargest = int64_t{1} << 31;
@@ -139,6 +142,7 @@ at::ScalarType mask_dtype_of(const Attention& attention) {
 template <class... Arguments>
 void run(const Attention& attention,
          const Kernels& kernels,
+         bool stores_fours,
          int64_t rows,
          int64_t heads,
          const Arguments&... arguments) {
@@ -155,6 +159,7 @@ void run(const Attention& attention,
           {"VECTORS", is_cpu ? vectors : 1},
           {"BLOCK", is_cpu ? cpu_block(head_dim) : 1},
           {"ITEM_ROWS", is_cpu ? 1 : item_rows},
+          {"STORES_FOURS", !is_cpu && stores_fours},
           {"HAS_MASK", attention.mask.defined()},
           {"MASK_DTYPE", dtype_of(mask_dtype)},
           {"MASK_IS_BOOL", mask_dtype == at::kBool},
@@ -259,6 +264,7 @@ void attention_forward(const Attention& attention,
   }
   run(attention,
       {"attention_forward_cpu", "attention_forward_gpu"},
+      has_rows_of_fours(out),
       shape.queries,
       shape.heads,
       arg(out),
@@ -300,7 +306,10 @@ void attention_backward(const Attention& attention,
     };
     if (!tile || !try_units(attention.query, units_kernel, by_units)) {
       launched([&](const auto&... arguments) {
-        run(attention, kernels, arguments...);
+        run(attention,
+            kernels,
+            (has_rows_of_fours(results) && ...),
+            arguments...);
       });
     }
   };
