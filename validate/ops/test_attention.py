@@ -80,6 +80,15 @@ def test_expanded_and_joined_projections(device):
     )
 
 
+@pytest.mark.parametrize("pixels", [(5, 7), (4, 8), (3, 1)])
+def test_heads_among_an_images_channels(device, pixels):
+    def function(x):
+        q, k, v = (y.unflatten(1, (3, 20)).flatten(3) for y in x.chunk(3, dim=1))
+        return attend()(*(y.transpose(2, 3) for y in (q, k, v))).transpose(2, 3)
+
+    check(function, [torch.randn(2, 180, *pixels)], device)
+
+
 def test_output_is_laid_out_as_on_the_cpu(device):
     contiguous = tensors(2, 3, 5, 7, 16)
     joined = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in contiguous]

@@ -415,6 +415,7 @@ WINOGRAD = [
     (2, 16, 16, 1, (33, 35)),
     (17, 32, 18, 2, (7, 16)),
     (9, 24, 24, 1, (7, 7)),
+    (2, 18, 20, 1, (6, 12)),  # rows of outputs that are fours
     (1, 21, 40, 1, (13, 150)),  # rows of several segments
     (1, 150, 133, 1, (8, 70)),  # several blocks of channels
 ]

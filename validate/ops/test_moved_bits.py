@@ -99,6 +99,59 @@ def test_large_transposing_copies_keep_every_bit(device, dtype):
         assert torch.equal(moved.cpu().view(torch.int16), expected.contiguous())
 
 
+_MOVED = (
+    torch.bool,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+)
+_SQUARES = [
+    ((16, 16), (0, 1)),
+    ((17, 35), (0, 1)),
+    ((3, 40, 33), (1, 2)),
+    ((33, 3, 40), (0, 2)),
+    ((2, 16, 5, 31), (1, 3)),
+    ((2, 3, 2, 18, 37), (3, 4)),
+    ((65, 15), (0, 1)),
+]
+
+
+@pytest.mark.parametrize("size, dims", _SQUARES, ids=str)
+def test_transposing_copies_of_every_dtype(device, size, dims):
+    """By squares of a work-group, on GPUs."""
+    for dtype in _MOVED:
+        if dtype == torch.bool:
+            x = torch.rand(size) < 0.5
+        elif dtype.is_floating_point or dtype.is_complex:
+            x = torch.randn(size, dtype=dtype)
+        else:
+            x = torch.randint(0, 100, size, dtype=dtype)
+        moved = torch.cat([x.view(-1)[:3], x.view(-1)]).to(device)[3:].view(size)
+        assert torch.equal(
+            moved.transpose(*dims).contiguous().cpu(), x.transpose(*dims)
+        ), dtype
+        into = torch.zeros_like(x.transpose(*dims).contiguous()).to(device)
+        into.transpose(*dims)[:, 1:].copy_(moved[:, 1:])
+        assert torch.equal(into.transpose(*dims)[:, 1:].cpu(), x[:, 1:]), dtype
+        assert not into.transpose(*dims)[:, :1].any(), dtype
+
+
+def test_transposing_copies_convert(device):
+    x = torch.randn(3, 33, 70)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int32):
+        result = torch.empty(3, 70, 33, dtype=dtype, device=device)
+        result.copy_(x.to(device).transpose(1, 2))
+        expected = torch.empty(3, 70, 33, dtype=dtype).copy_(x.transpose(1, 2))
+        assert torch.equal(result.cpu(), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 def test_foreach_of_float8_computes_nothing(device, dtype):
     x = torch.randn(3, 5).to(dtype)
