@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace torch_opencl::ops {
@@ -273,6 +274,44 @@ ForwardResult _scaled_dot_product_fused_attention_overrideable(
           Tensor()};
 }
 
+// Writes the gradients of query, key and value; undefined ones are left out.
+void write_gradients(Attention attention,
+                     const Tensor& grad_out,
+                     const Tensor& out,
+                     const Tensor& logsumexp,
+                     const std::array<Tensor, 3>& grads) {
+  const WrittenRows query_rows(grads[0]);
+  const WrittenRows key_rows(grads[1]);
+  const WrittenRows value_rows(grads[2]);
+  AttentionShape& shape = attention.shape;
+  shape.grad_query = query_rows.strides();
+  shape.grad_key = key_rows.strides();
+  shape.grad_value = value_rows.strides();
+  AttentionGradients gradients{with_dense_rows(grad_out),
+                               logsumexp,
+                               at::empty_like(logsumexp),
+                               query_rows.get(),
+                               key_rows.get(),
+                               value_rows.get()};
+  shape.out = strides_of(gradients.grad_out);
+  if (logsumexp.numel() != 0) {
+    launch(attention.query,
+           sources::attention_delta,
+           "attention_delta",
+           {{"DTYPE", dtype_of(attention.query)}},
+           range(shape.queries, shape.heads, attention.batch, 64, 1, 1),
+           shape,
+           strides_of(out),
+           arg_in(out),
+           arg_in(gradients.grad_out),
+           arg(gradients.delta));
+  }
+  attention_backward(attention, gradients);
+  for (const WrittenRows* rows : {&query_rows, &key_rows, &value_rows}) {
+    rows->copy_back();
+  }
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor>
 _scaled_dot_product_fused_attention_overrideable_backward(
     const Tensor& grad_out,
@@ -299,51 +338,22 @@ _scaled_dot_product_fused_attention_overrideable_backward(
       "grad");
   Attention attention =
       describe(query, key, value, attn_bias, dropout_p, is_causal, scale);
-  AttentionShape& shape = attention.shape;
   if (attention.has_dropout) {
-    shape.seed = philox_seed.item<int64_t>();
-    shape.offset = philox_offset.item<int64_t>();
+    attention.shape.seed = philox_seed.item<int64_t>();
+    attention.shape.offset = philox_offset.item<int64_t>();
   }
   const auto like = [](const Tensor& input, bool is_wanted) {
     return is_wanted ? at::empty_like(input) : Tensor();
   };
   // One kernel computes both gradients of keys and values.
   const bool has_keys = grad_input_mask[1] || grad_input_mask[2];
-  const Tensor grad_query = like(query, grad_input_mask[0]);
-  const Tensor grad_key = like(key, has_keys);
-  const Tensor grad_value = like(value, has_keys);
-  const WrittenRows query_rows(grad_query);
-  const WrittenRows key_rows(grad_key);
-  const WrittenRows value_rows(grad_value);
-  shape.grad_query = query_rows.strides();
-  shape.grad_key = key_rows.strides();
-  shape.grad_value = value_rows.strides();
-  AttentionGradients gradients{with_dense_rows(grad_out),
-                               logsumexp,
-                               at::empty_like(logsumexp),
-                               query_rows.get(),
-                               key_rows.get(),
-                               value_rows.get()};
-  shape.out = strides_of(gradients.grad_out);
-  if (logsumexp.numel() != 0) {
-    launch(query,
-           sources::attention_delta,
-           "attention_delta",
-           {{"DTYPE", dtype_of(query)}},
-           range(shape.queries, shape.heads, attention.batch, 64, 1, 1),
-           shape,
-           strides_of(out),
-           arg_in(out),
-           arg_in(gradients.grad_out),
-           arg(gradients.delta));
-  }
-  attention_backward(attention, gradients);
-  for (const WrittenRows* rows : {&query_rows, &key_rows, &value_rows}) {
-    rows->copy_back();
-  }
-  return {grad_query,
-          grad_input_mask[1] ? grad_key : Tensor(),
-          grad_input_mask[2] ? grad_value : Tensor(),
+  const std::array<Tensor, 3> grads = {like(query, grad_input_mask[0]),
+                                       like(key, has_keys),
+                                       like(value, has_keys)};
+  write_gradients(std::move(attention), grad_out, out, logsumexp, grads);
+  return {grads[0],
+          grad_input_mask[1] ? grads[1] : Tensor(),
+          grad_input_mask[2] ? grads[2] : Tensor(),
           Tensor()};
 }
 

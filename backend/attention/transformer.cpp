@@ -44,6 +44,29 @@ Tensor split_heads(const Tensor& joined, int64_t heads) {
   return joined.unflatten(2, {heads, joined.size(2) / heads}).transpose(1, 2);
 }
 
+// Heads of query, key and value, by one product where they are one tensor.
+std::vector<Tensor> projected_heads(const Tensor& query,
+                                    const Tensor& key,
+                                    const Tensor& value,
+                                    const Tensor& qkv_weight,
+                                    const Tensor& qkv_bias,
+                                    int64_t heads) {
+  std::vector<Tensor> projected;
+  if (query.is_same(key) && key.is_same(value)) {
+    projected = at::linear(query, qkv_weight, qkv_bias).chunk(3, 2);
+  } else {
+    const std::vector<Tensor> weights = qkv_weight.chunk(3, 0);
+    const std::vector<Tensor> biases = qkv_bias.chunk(3, 0);
+    projected = {at::linear(query, weights[0], biases[0]),
+                 at::linear(key, weights[1], biases[1]),
+                 at::linear(value, weights[2], biases[2])};
+  }
+  for (Tensor& tensor : projected) {
+    tensor = split_heads(tensor, heads);
+  }
+  return projected;
+}
+
 std::tuple<Tensor, Tensor> _native_multi_head_attention(
     const Tensor& query,
     const Tensor& key,
@@ -67,19 +90,8 @@ std::tuple<Tensor, Tensor> _native_multi_head_attention(
               query.size(2),
               " or is not a multiple of num_head ",
               num_head);
-  std::vector<Tensor> projected;
-  if (query.is_same(key) && key.is_same(value)) {
-    projected = at::linear(query, qkv_weight, qkv_bias).chunk(3, 2);
-  } else {
-    const std::vector<Tensor> weights = qkv_weight.chunk(3, 0);
-    const std::vector<Tensor> biases = qkv_bias.chunk(3, 0);
-    projected = {at::linear(query, weights[0], biases[0]),
-                 at::linear(key, weights[1], biases[1]),
-                 at::linear(value, weights[2], biases[2])};
-  }
-  for (Tensor& tensor : projected) {
-    tensor = split_heads(tensor, num_head);
-  }
+  const std::vector<Tensor> projected =
+      projected_heads(query, key, value, qkv_weight, qkv_bias, num_head);
   std::optional<Tensor> bias;
   if (is_given(mask)) {
     bias = additive_mask(*mask, mask_type, query);

@@ -285,6 +285,50 @@ Tensor convolution(const Tensor& input,
   return output;
 }
 
+Tensor weight_gradient(const Tensor& grad_output,
+                       const Tensor& input,
+                       const Tensor& weight,
+                       bool transposed,
+                       const ConvolutionGeometry& geometry) {
+  Tensor grad_weight =
+      at::empty(weight.sizes(),
+                weight.options().memory_format(weight.suggest_memory_format()));
+  if (grad_output.numel() == 0) {
+    grad_weight.zero_();
+  } else if (transposed) {
+    solve(kBackwardWeight, grad_output, grad_weight, {}, input, geometry);
+  } else {
+    solve(kBackwardWeight, input, grad_weight, {}, grad_output, geometry);
+  }
+  return grad_weight;
+}
+
+Tensor bias_gradient(const Tensor& grad_output) {
+  std::vector<int64_t> dims = {0};
+  for (int64_t d = 2; d < grad_output.dim(); ++d) {
+    dims.push_back(d);
+  }
+  return at::sum(grad_output, dims);
+}
+
+Tensor input_gradient(const Tensor& grad_output,
+                      const Tensor& input,
+                      const Tensor& weight,
+                      bool transposed,
+                      const ConvolutionGeometry& geometry) {
+  Tensor grad_input =
+      at::empty(input.sizes(),
+                input.options().memory_format(memory_format_of(input, weight)));
+  if (grad_input.numel() > 0) {
+    if (transposed) {
+      solve(kForward, grad_output, weight, {}, grad_input, geometry);
+    } else {
+      solve(kBackwardData, grad_input, weight, {}, grad_output, geometry);
+    }
+  }
+  return grad_input;
+}
+
 std::tuple<Tensor, Tensor, Tensor> convolution_backward(
     const Tensor& grad_output,
     const Tensor& input,
@@ -316,36 +360,16 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
   const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   Tensor grad_input, grad_weight, grad_bias;
   if (output_mask[1]) {
-    grad_weight = at::empty(
-        weight.sizes(),
-        weight.options().memory_format(weight.suggest_memory_format()));
-    if (grad_output.numel() == 0) {
-      grad_weight.zero_();
-    } else if (transposed) {
-      solve(kBackwardWeight, grad_output, grad_weight, {}, input, geometry);
-    } else {
-      solve(kBackwardWeight, input, grad_weight, {}, grad_output, geometry);
-    }
+    grad_weight =
+        weight_gradient(grad_output, input, weight, transposed, geometry);
   }
   if (output_mask[2]) {
-    std::vector<int64_t> dims = {0};
-    for (int64_t d = 2; d < grad_output.dim(); ++d) {
-      dims.push_back(d);
-    }
-    grad_bias = at::sum(grad_output, dims);
+    grad_bias = bias_gradient(grad_output);
   }
   // Last: the next pointwise gradient may join it.
   if (output_mask[0]) {
-    grad_input = at::empty(
-        input.sizes(),
-        input.options().memory_format(memory_format_of(input, weight)));
-    if (grad_input.numel() > 0) {
-      if (transposed) {
-        solve(kForward, grad_output, weight, {}, grad_input, geometry);
-      } else {
-        solve(kBackwardData, grad_input, weight, {}, grad_output, geometry);
-      }
-    }
+    grad_input =
+        input_gradient(grad_output, input, weight, transposed, geometry);
   }
   return {grad_input, grad_weight, grad_bias};
 }

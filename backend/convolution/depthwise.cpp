@@ -280,82 +280,78 @@ std::optional<Tile> tile_of(const ConvolutionProblem& p, const Sum& s) {
   }
 }
 
-void run_sum(const ConvolutionProblem& p, const Sum& s) {
-  if (is_in_planes(p, s)) {
-    run_planes(p, s);
-    return;
-  }
-  if (is_3x3(p, s)) {
-    run_3x3(s, "depthwise_3x3");
-    return;
-  }
-  if (is_3x3_spread(p, s)) {
-    run_3x3(s, "depthwise_3x3_spread");
-    return;
-  }
-  if (is_in_row_tiles(p, s)) {
-    run_row_tiles(p, s);
-    return;
-  }
+// A kernel of depthwise.cl.
+void launch_depthwise(const ConvolutionProblem& p,
+                      const Sum& s,
+                      const char* kernel,
+                      std::initializer_list<Define> defines,
+                      const NDRange& work,
+                      int64_t last) {
+  launch_sum(s,
+             sources::depthwise,
+             kernel,
+             defines,
+             work,
+             last,
+             static_cast<int32_t>(s.sources),
+             static_cast<int32_t>(s.depth_multiplier),
+             plane_of(s.source),
+             plane_of(s.out),
+             plane(p.kernel),
+             s.up,
+             s.down,
+             s.padding,
+             plane(p.dilation));
+}
+
+void run_tiles(const ConvolutionProblem& p, const Sum& s, const Tile& tile) {
+  const int64_t images = s.out.size(0);
+  const int64_t channels = s.out.size(1);
+  const int64_t items = tile.columns * tile.row_blocks * tile.planes;
+  const int64_t tiles = ceil_div(s.out.size(4), tile.columns) *
+                        ceil_div(s.out.size(3), 4 * tile.row_blocks);
+  launch_depthwise(
+      p,
+      s,
+      "depthwise_tiles",
+      {{"DTYPE", dtype_of(s.out)},
+       {"LANES", 1},
+       {"CHANNELS_INNERMOST", is_channels_last(s.source, s.out)},
+       {"TILE_GROUP", items},
+       {"TILE_COLUMNS", tile.columns},
+       {"ROW_BLOCKS", tile.row_blocks},
+       {"PLANES", tile.planes},
+       {"FILTER_H", p.kernel[1]},
+       {"FILTER_W", p.kernel[2]},
+       {"UP_H", s.up[0]},
+       {"UP_W", s.up[1]},
+       {"DOWN_H", s.down[0]},
+       {"DOWN_W", s.down[1]},
+       {"DILATION_H", p.dilation[1]},
+       {"DILATION_W", p.dilation[2]}},
+      range(tiles * items, ceil_div(images * channels, tile.planes), items, 1),
+      images);
+}
+
+// What the kernels for some shapes leave.
+void run_any_shape(const ConvolutionProblem& p, const Sum& s) {
   const bool is_cpu = aten::device_of(s.out).is_cpu();
   const bool channels_last = is_channels_last(s.source, s.out);
-  const auto run_with = [&](std::initializer_list<Define> defines,
-                            const char* name,
-                            const NDRange& work,
-                            int64_t last) {
-    launch_sum(s,
-               sources::depthwise,
-               name,
-               defines,
-               work,
-               last,
-               static_cast<int32_t>(s.sources),
-               static_cast<int32_t>(s.depth_multiplier),
-               plane_of(s.source),
-               plane_of(s.out),
-               plane(p.kernel),
-               s.up,
-               s.down,
-               s.padding,
-               plane(p.dilation));
-  };
-  const auto run = [&](const char* name, const NDRange& work, int64_t last) {
-    run_with({{"DTYPE", dtype_of(s.out)},
-              {"LANES", is_cpu ? kLanes : 1},
-              {"KERNEL", built_in_kernel(p)}},
-             name,
-             work,
-             last);
+  const auto run = [&](const char* kernel, const NDRange& work, int64_t last) {
+    launch_depthwise(p,
+                     s,
+                     kernel,
+                     {{"DTYPE", dtype_of(s.out)},
+                      {"LANES", is_cpu ? kLanes : 1},
+                      {"KERNEL", built_in_kernel(p)}},
+                     work,
+                     last);
   };
   const int64_t images = s.out.size(0);
   const int64_t channels = s.out.size(1);
   const int64_t rows = rows_of_item(s.out.size(4));
   const int64_t blocks = ceil_div(s.out.size(3), rows);
-  if (const auto tile = is_cpu ? std::nullopt : tile_of(p, s)) {
-    const int64_t items = tile->columns * tile->row_blocks * tile->planes;
-    const int64_t tiles = ceil_div(s.out.size(4), tile->columns) *
-                          ceil_div(s.out.size(3), 4 * tile->row_blocks);
-    run_with(
-        {{"DTYPE", dtype_of(s.out)},
-         {"LANES", 1},
-         {"CHANNELS_INNERMOST", channels_last},
-         {"TILE_GROUP", items},
-         {"TILE_COLUMNS", tile->columns},
-         {"ROW_BLOCKS", tile->row_blocks},
-         {"PLANES", tile->planes},
-         {"FILTER_H", p.kernel[1]},
-         {"FILTER_W", p.kernel[2]},
-         {"UP_H", s.up[0]},
-         {"UP_W", s.up[1]},
-         {"DOWN_H", s.down[0]},
-         {"DOWN_W", s.down[1]},
-         {"DILATION_H", p.dilation[1]},
-         {"DILATION_W", p.dilation[2]}},
-        "depthwise_tiles",
-        range(
-            tiles * items, ceil_div(images * channels, tile->planes), items, 1),
-        images);
-  } else if (!is_cpu) {
+  if (!is_cpu) {
     run("depthwise_each",
         range(channels * s.out.size(3) * s.out.size(4), images, kGroupSize, 1),
         channels_last);
@@ -365,6 +361,24 @@ void run_sum(const ConvolutionProblem& p, const Sum& s) {
         rows);
   } else {
     run("depthwise_rows", range(blocks, images * channels, 1, 1), rows);
+  }
+}
+
+void run_sum(const ConvolutionProblem& p, const Sum& s) {
+  if (is_in_planes(p, s)) {
+    run_planes(p, s);
+  } else if (is_3x3(p, s)) {
+    run_3x3(s, "depthwise_3x3");
+  } else if (is_3x3_spread(p, s)) {
+    run_3x3(s, "depthwise_3x3_spread");
+  } else if (is_in_row_tiles(p, s)) {
+    run_row_tiles(p, s);
+  } else if (const auto tile = aten::device_of(s.out).is_cpu()
+                                   ? std::nullopt
+                                   : tile_of(p, s)) {
+    run_tiles(p, s, *tile);
+  } else {
+    run_any_shape(p, s);
   }
 }
 

@@ -72,6 +72,7 @@ struct Side {
   int64_t batch_stride;
 
   int64_t offset() const { return static_cast<int64_t>(view.offset); }
+  bool has_lines_innermost() const { return line_stride == 1 && line > 1; }
   // Four lines follow each other, and so does memory.
   bool has_wide_lines() const {
     return line_stride == 1 && grid.is_of_fours() &&
@@ -141,88 +142,107 @@ struct ImageProduct {
   Side out;
   Addend addend;
   std::optional<EpilogueTarget> target{};
+
+  bool is_channels_last() const {
+    return image.stride(1) == 1 && image.size(1) > 1;
+  }
+  bool has_channels_innermost() const {
+    return walk.filter.count() == 1 || is_channels_last();
+  }
 };
 
-void run(const ImageProduct& c) {
-  const Walk& walk = c.walk;
-  const int64_t filter_size = walk.filter.count();
-  const int64_t all_elements = c.channels * filter_size;
-  const int64_t all_pixels = c.images * walk.pixels.count();
-  const bool is_gradient = c.is_weight_gradient;
-  const bool is_channels_last = c.image.stride(1) == 1 && c.image.size(1) > 1;
-  const bool has_channels_innermost = filter_size == 1 || is_channels_last;
-  const Side right{arg_in(c.image),
-                   {walk.bounds, strides_of(c.image)},
-                   c.channels,
-                   c.image.stride(1),
-                   c.images,
-                   c.image.stride(0),
-                   c.channels * c.image.stride(1)};
+// The image as right operand: lines are images, the outer ones channels.
+Side right_side_of(const ImageProduct& c) {
+  return {arg_in(c.image),
+          {c.walk.bounds, strides_of(c.image)},
+          c.channels,
+          c.image.stride(1),
+          c.images,
+          c.image.stride(0),
+          c.channels * c.image.stride(1)};
+}
+
+OperandAccess right_access_of(const ImageProduct& c, const Side& right) {
+  const bool is_channels_last = c.is_channels_last();
   // By channels, or by pixels of an unpacked image.
-  const bool is_right_wide =
+  const bool is_wide =
       is_channels_last
           ? right.outer_stride == 1 && right.grid.is_of_fours() &&
                 are_fours({right.offset(), c.channels, right.line_stride})
-          : walk.is_identity() && right.has_wide_grid();
-  const OperandAccess right_access{is_channels_last == is_gradient,
-                                   is_right_wide};
+          : c.walk.is_identity() && right.has_wide_grid();
+  return {is_channels_last == c.is_weight_gradient, is_wide};
+}
 
-  OperandAccess left_access{};
-  OutputAccess out_access{};
-  const bool is_left_line = c.left.line_stride == 1 && c.left.line > 1;
-  if (is_gradient) {
-    left_access = {
-        is_left_line,
-        is_left_line ? c.left.has_wide_lines() : c.left.has_wide_grid()};
-    out_access = {
-        has_channels_innermost ? c.out.has_wide_outer() : c.out.is_one_line(),
-        false};
-  } else {
-    left_access = {is_left_line,
-                   is_left_line             ? c.left.has_wide_lines()
-                   : has_channels_innermost ? c.left.has_wide_outer()
-                                            : c.left.is_one_line()};
-    const bool is_out_line = c.out.line_stride == 1 && c.out.line > 1;
-    out_access = {is_out_line ? c.out.has_wide_lines() : c.out.has_wide_grid(),
-                  is_out_line};
+OperandAccess left_access_of(const ImageProduct& c) {
+  const Side& left = c.left;
+  const bool is_line = left.has_lines_innermost();
+  if (c.is_weight_gradient) {
+    return {is_line, is_line ? left.has_wide_lines() : left.has_wide_grid()};
   }
-  const ProductImage image{
-      .is_weight_gradient = is_gradient,
-      .has_channels_innermost = has_channels_innermost,
-      .is_checked = walk.is_checked(),
-      .is_flat = walk.is_flat(),
-      .pixel_sizes = four(walk.pixels.sizes),
-      .element_size = four(walk.filter.sizes,
-                           has_channels_innermost ? c.channels : filter_size),
-      .step = four(walk.step),
-      .origin = four(walk.origin),
-      .element_step = four(walk.element_step),
-      .bounds = four(walk.bounds),
-      .image_strides = four(strides_of(c.image), c.image.stride(0)),
-      .channel_stride = static_cast<int32_t>(c.image.stride(1)),
-      .left_strides = four(c.left.grid.strides, c.left.outer_stride),
-      .out_strides = four(c.out.grid.strides, c.out.outer_stride)};
-  const int64_t columns = is_gradient ? all_elements : all_pixels;
+  return {is_line,
+          is_line                      ? left.has_wide_lines()
+          : c.has_channels_innermost() ? left.has_wide_outer()
+                                       : left.is_one_line()};
+}
+
+OutputAccess output_access_of(const ImageProduct& c) {
+  const Side& out = c.out;
+  if (c.is_weight_gradient) {
+    return {
+        c.has_channels_innermost() ? out.has_wide_outer() : out.is_one_line(),
+        false};
+  }
+  const bool is_line = out.has_lines_innermost();
+  return {is_line ? out.has_wide_lines() : out.has_wide_grid(), is_line};
+}
+
+ProductImage product_image_of(const ImageProduct& c) {
+  const Walk& walk = c.walk;
+  const bool has_channels_innermost = c.has_channels_innermost();
+  return {.is_weight_gradient = c.is_weight_gradient,
+          .has_channels_innermost = has_channels_innermost,
+          .is_checked = walk.is_checked(),
+          .is_flat = walk.is_flat(),
+          .pixel_sizes = four(walk.pixels.sizes),
+          .element_size =
+              four(walk.filter.sizes,
+                   has_channels_innermost ? c.channels : walk.filter.count()),
+          .step = four(walk.step),
+          .origin = four(walk.origin),
+          .element_step = four(walk.element_step),
+          .bounds = four(walk.bounds),
+          .image_strides = four(strides_of(c.image), c.image.stride(0)),
+          .channel_stride = static_cast<int32_t>(c.image.stride(1)),
+          .left_strides = four(c.left.grid.strides, c.left.outer_stride),
+          .out_strides = four(c.out.grid.strides, c.out.outer_stride)};
+}
+
+void run(const ImageProduct& c) {
+  const int64_t all_elements = c.channels * c.walk.filter.count();
+  const int64_t all_pixels = c.images * c.walk.pixels.count();
+  const int64_t columns = c.is_weight_gradient ? all_elements : all_pixels;
+  const Side right = right_side_of(c);
+  const ProductImage image = product_image_of(c);
   launch_product(
       c.image,
       {.operands = c.image.scalar_type(),
        .product = {c.groups,
                    c.left.line,
                    columns,
-                   is_gradient ? all_pixels : all_elements},
+                   c.is_weight_gradient ? all_pixels : all_elements},
        .left = {c.left.view,
                 level(c.left.line, c.left.line_stride),
                 0,
                 c.left.batch_stride,
                 c.left.line},
        .right = {right.view, level(columns, 0), 0, right.batch_stride, columns},
-       .left_access = left_access,
-       .right_access = right_access,
+       .left_access = left_access_of(c),
+       .right_access = right_access_of(c, right),
        .output = {c.out.view,
                   c.out.line_stride,
                   level(columns, 0),
                   c.out.batch_stride},
-       .output_access = out_access,
+       .output_access = output_access_of(c),
        .addend = c.addend,
        .is_large = false,
        .image = &image,

@@ -130,26 +130,30 @@ void copy_without_float64(const Tensor& destination, const Tensor& source) {
   }
 }
 
+void copy_plain(const Tensor& destination, const Tensor& source) {
+  if (destination.is_alias_of(source)) {
+    at::assert_no_partial_overlap(destination, source);
+  }
+  if (copy_joins_pending(destination, source)) {
+    return;
+  }
+  const runtime::Location from = location_of(source);
+  const runtime::Location to = location_of(destination);
+  if (from.memory == to.memory && from.byte_offset == to.byte_offset) {
+    return;
+  }
+  runtime::Queue& queue = queue_of(destination);
+  queue.copy(from.memory,
+             from.byte_offset,
+             to.memory,
+             to.byte_offset,
+             destination.nbytes());
+  queue.wrote(destination.const_data_ptr());
+}
+
 void copy_on_device(const Tensor& destination, const Tensor& source) {
   if (is_plain(destination, source) && !prefers_kernel(destination)) {
-    if (destination.is_alias_of(source)) {
-      at::assert_no_partial_overlap(destination, source);
-    }
-    if (copy_joins_pending(destination, source)) {
-      return;
-    }
-    const runtime::Location from = location_of(source);
-    const runtime::Location to = location_of(destination);
-    if (from.memory == to.memory && from.byte_offset == to.byte_offset) {
-      return;
-    }
-    runtime::Queue& queue = queue_of(destination);
-    queue.copy(from.memory,
-               from.byte_offset,
-               to.memory,
-               to.byte_offset,
-               destination.nbytes());
-    queue.wrote(destination.const_data_ptr());
+    copy_plain(destination, source);
     return;
   }
   if (source.is_neg() || source.is_conj()) {

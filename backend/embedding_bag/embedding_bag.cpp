@@ -120,6 +120,105 @@ void check_arguments(const Tensor& weight,
               "include_last_offset: number of offset should be at least 1");
 }
 
+// What the forward reads: all but the weight are contiguous.
+struct BagOperands {
+  Tensor weight;
+  Tensor indices;
+  Tensor offsets;
+  OptionalTensor per_sample_weights;
+};
+
+struct BagResults {
+  Tensor output;
+  Tensor offset2bag;
+  Tensor bag_size;
+  Tensor maximum_indices;
+};
+
+EmbeddingBagProblem forward_problem(const BagOperands& in,
+                                    int64_t mode,
+                                    bool include_last_offset,
+                                    int64_t padding_idx) {
+  EmbeddingBagProblem problem;
+  problem.samples = in.indices.numel();
+  problem.offsets = in.offsets.size(0);
+  problem.bags = problem.offsets - include_last_offset;
+  problem.rows = in.weight.size(0);
+  problem.columns = in.weight.size(1);
+  problem.row_stride = in.weight.stride(0);
+  problem.column_stride = in.weight.stride(1);
+  problem.padding = padding_idx;
+  problem.is_mean = mode == kMean;
+  problem.is_weighted = is_given(in.per_sample_weights);
+  return problem;
+}
+
+BagResults empty_results(const BagOperands& in,
+                         const EmbeddingBagProblem& problem,
+                         int64_t mode) {
+  const at::TensorOptions integers = in.indices.options();
+  BagResults out;
+  out.output = at::empty({problem.bags, problem.columns}, in.weight.options());
+  out.offset2bag = at::empty({problem.samples}, integers);
+  out.bag_size = at::zeros(in.offsets.sizes(), integers);
+  out.maximum_indices = mode == kMax ? at::empty(out.output.sizes(), integers)
+                                     : at::empty({0}, integers);
+  return out;
+}
+
+// The bag of each sample.
+void find_bags(const BagOperands& in,
+               const BagResults& out,
+               const EmbeddingBagProblem& problem) {
+  launch(in.weight,
+         sources::embedding_bag,
+         "embedding_bag_of",
+         {{"DTYPE", dtype_of(in.weight)}, {"INDEX", dtype_of(in.indices)}},
+         range(problem.samples, 64),
+         arg(out.offset2bag),
+         arg_in(in.offsets),
+         problem,
+         reports(in.weight, "embedding_bag"));
+}
+
+void reduce_bags(const BagOperands& in,
+                 const BagResults& out,
+                 const EmbeddingBagProblem& problem,
+                 int64_t mode) {
+  const Tile tile = tile_of(in.weight, mode);
+  const auto run = [&](const char* kernel, const auto&... outputs) {
+    launch(in.weight,
+           sources::embedding_bag,
+           kernel,
+           {{"DTYPE", dtype_of(in.weight)},
+            {"INDEX", dtype_of(in.indices)},
+            {"LANES", tile.lanes},
+            {"WG_X", tile.x},
+            {"WG_Y", tile.y}},
+           range_of(tile, problem.columns, problem.bags),
+           outputs...,
+           problem,
+           reports(in.weight, "embedding_bag"));
+  };
+  if (mode == kMax) {
+    run("embedding_bag_max",
+        arg(out.output),
+        arg(out.bag_size),
+        arg(out.maximum_indices),
+        arg_in(in.weight),
+        arg_in(in.indices),
+        arg_in(in.offsets));
+  } else {
+    run("embedding_bag_sum",
+        arg(out.output),
+        arg(out.bag_size),
+        arg_in(in.weight),
+        arg_in(in.indices),
+        arg_in(in.offsets),
+        arg_in(in.per_sample_weights));
+  }
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
     const Tensor& weight,
     const Tensor& indices_,
@@ -136,74 +235,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
   const Tensor offsets = offsets_.to(type).contiguous();  // copy: ranges
   check_arguments(
       weight, indices, offsets, mode, per_sample_weights, include_last_offset);
-  const OptionalTensor weights = contiguous_weights(per_sample_weights);
-  EmbeddingBagProblem problem;
-  problem.samples = indices.numel();
-  problem.offsets = offsets.size(0);
-  problem.bags = problem.offsets - include_last_offset;
-  problem.rows = weight.size(0);
-  problem.columns = weight.size(1);
-  problem.row_stride = weight.stride(0);
-  problem.column_stride = weight.stride(1);
-  problem.padding = padding_idx;
-  problem.is_mean = mode == kMean;
-  problem.is_weighted = is_given(weights);
-
-  const at::TensorOptions integers = indices.options();
-  const Tensor output =
-      at::empty({problem.bags, problem.columns}, weight.options());
-  const Tensor offset2bag = at::empty({problem.samples}, integers);
-  const Tensor bag_size = at::zeros(offsets.sizes(), integers);
-  const Tensor maximum_indices = mode == kMax
-                                     ? at::empty(output.sizes(), integers)
-                                     : at::empty({0}, integers);
-  const Tile tile = tile_of(weight, mode);
-  const Define index("INDEX", dtype_of(indices));
+  const BagOperands in{
+      weight, indices, offsets, contiguous_weights(per_sample_weights)};
+  const EmbeddingBagProblem problem =
+      forward_problem(in, mode, include_last_offset, padding_idx);
+  const BagResults out = empty_results(in, problem, mode);
   if (problem.samples > 0) {
-    launch(weight,
-           sources::embedding_bag,
-           "embedding_bag_of",
-           {{"DTYPE", dtype_of(weight)}, index},
-           range(problem.samples, 64),
-           arg(offset2bag),
-           arg_in(offsets),
-           problem,
-           reports(weight, "embedding_bag"));
+    find_bags(in, out, problem);
   }
-  if (output.numel() > 0) {
-    const auto run = [&](const char* kernel, const auto&... outputs) {
-      launch(weight,
-             sources::embedding_bag,
-             kernel,
-             {{"DTYPE", dtype_of(weight)},
-              index,
-              {"LANES", tile.lanes},
-              {"WG_X", tile.x},
-              {"WG_Y", tile.y}},
-             range_of(tile, problem.columns, problem.bags),
-             outputs...,
-             problem,
-             reports(weight, "embedding_bag"));
-    };
-    if (mode == kMax) {
-      run("embedding_bag_max",
-          arg(output),
-          arg(bag_size),
-          arg(maximum_indices),
-          arg_in(weight),
-          arg_in(indices),
-          arg_in(offsets));
-    } else {
-      run("embedding_bag_sum",
-          arg(output),
-          arg(bag_size),
-          arg_in(weight),
-          arg_in(indices),
-          arg_in(offsets),
-          arg_in(weights));
-    }
+  if (out.output.numel() > 0) {
+    reduce_bags(in, out, problem, mode);
   }
-  return {output, offset2bag, bag_size, maximum_indices};
+  return {out.output, out.offset2bag, out.bag_size, out.maximum_indices};
 }
 
 Tensor embedding_bag_dense_backward(const Tensor& grad,

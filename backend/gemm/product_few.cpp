@@ -22,38 +22,35 @@ void swap_sides(ProductLaunch& l) {
   std::swap(l.addend.row_stride, l.addend.column_stride);
 }
 
-}  // namespace
+bool is_along_depth(const ProductLaunch& l) {
+  return !l.right_access.is_along_lines;
+}
 
-void multiply_few(const at::TensorBase& on, ProductLaunch l) {
-  if (l.product.columns < l.product.rows) {
-    swap_sides(l);
-  }
+FewChoice choice_of(const at::TensorBase& on, const ProductLaunch& l) {
   const Product& p = l.product;
-  const bool is_along_depth = !l.right_access.is_along_lines;
+  const at::ScalarType compute = compute_type(on.scalar_type());
+  return choose_few({p.batch,
+                     p.rows,
+                     p.columns,
+                     p.depth,
+                     p.sum_block,
+                     static_cast<int>(c10::elementSize(compute)),
+                     false},
+                    product_device_of(aten::device_of(on).info()),
+                    is_along_depth(l),
+                    static_cast<int>(l.right_access.width()));
+}
+
+// Writes the launch's output, or the parts of its sums, without its addend.
+void launch_few(const at::TensorBase& on,
+                const ProductLaunch& l,
+                const FewChoice& choice,
+                const Output& output,
+                const Addend& addend) {
+  const Product& p = l.product;
   const int64_t width = l.right_access.width();
   const at::ScalarType compute = compute_type(on.scalar_type());
-  const FewChoice choice =
-      choose_few({p.batch,
-                  p.rows,
-                  p.columns,
-                  p.depth,
-                  p.sum_block,
-                  static_cast<int>(c10::elementSize(compute)),
-                  false},
-                 product_device_of(aten::device_of(on).info()),
-                 is_along_depth,
-                 static_cast<int>(width));
   const bool is_part = choice.parts > 1;
-  at::Tensor parts;
-  Output output = l.output;
-  Addend addend = l.addend;
-  if (is_part) {
-    parts = empty_like_meta({choice.parts * p.batch * p.rows * p.columns},
-                            {},
-                            on.options().dtype(compute));
-    output = {arg(parts), p.columns, level(p.columns, 1), p.rows * p.columns};
-    addend = {};
-  }
   const auto stride = [&l](int64_t value) {
     return index_argument(value, l.is_large);
   };
@@ -76,7 +73,7 @@ void multiply_few(const at::TensorBase& on, ProductLaunch l) {
              {"WIDTH", width},
              {"FEW_WIDTH",
               !l.left_access.is_along_lines && l.left_access.is_wide ? 4 : 1},
-             {"ALONG_DEPTH", is_along_depth}},
+             {"ALONG_DEPTH", is_along_depth(l)}},
             range(ceil_div(p.columns, choice.lines) * 128,
                   p.batch * choice.parts,
                   128,
@@ -99,9 +96,28 @@ void multiply_few(const at::TensorBase& on, ProductLaunch l) {
       stride(l.right.line.stride),
       stride(l.right.depth_stride),
       stride(l.right.batch_stride));
-  if (is_part) {
-    add_parts(on, l, parts, choice.parts);
+}
+
+}  // namespace
+
+void multiply_few(const at::TensorBase& on, ProductLaunch l) {
+  if (l.product.columns < l.product.rows) {
+    swap_sides(l);
   }
+  const FewChoice choice = choice_of(on, l);
+  if (choice.parts <= 1) {
+    launch_few(on, l, choice, l.output, l.addend);
+    return;
+  }
+  const Product& p = l.product;
+  const at::Tensor parts =
+      empty_like_meta({choice.parts * p.batch * p.rows * p.columns},
+                      {},
+                      on.options().dtype(compute_type(on.scalar_type())));
+  const Output output{
+      arg(parts), p.columns, level(p.columns, 1), p.rows * p.columns};
+  launch_few(on, l, choice, output, {});
+  add_parts(on, l, parts, choice.parts);
 }
 
 }  // namespace torch_opencl::ops

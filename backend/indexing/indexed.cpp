@@ -202,38 +202,62 @@ std::string report_text(const Key& key) {
   return text + "}\n}\n";
 }
 
-std::string kernel_text(const Key& key, const runtime::DeviceInfo& device) {
-  const bool is_run = key.run != Run::kNone;
-  std::string text = preamble(key.dtype, false);
-  text += key.is_large ? "typedef long index_t;\ntypedef ulong count_t;\n"
-                         "typedef long16 dims_t;\n"
-                       : "typedef int index_t;\ntypedef uint count_t;\n"
-                         "typedef int16 dims_t;\n";
-  text += move_vector_text(key);
-  text += "kernel __attribute__((reqd_work_group_size(" +
-          std::to_string(is_run ? 1 : kGroupSize) +
-          ", 1, 1)))\nvoid indexed(TENSOR(storage_t, target), "
-          "CONST_TENSOR(storage_t, source), const dims_t target_strides, "
-          "const dims_t source_strides, const int16 sizes, "
-          "const count_t items, const count_t steps, const int chunk, "
-          "const int runs, const compute_t alpha, global report_t *record, "
-          "const int op, const int dimension, const long skipped";
+std::vector<Walk> walks_of(const Key& key) {
   std::vector<Walk> walks = {{"target_at", "target_strides"},
                              {"source_at", "source_strides"}};
+  for (int k = 0; k < key.indices; ++k) {
+    const std::string name = "index" + std::to_string(k);
+    walks.push_back({name + "_at", name + "_strides"});
+  }
+  return walks;
+}
+
+std::string signature_text(const Key& key) {
+  std::string text =
+      "kernel __attribute__((reqd_work_group_size(" +
+      std::to_string(key.run == Run::kNone ? kGroupSize : 1) +
+      ", 1, 1)))\nvoid indexed(TENSOR(storage_t, target), "
+      "CONST_TENSOR(storage_t, source), const dims_t target_strides, "
+      "const dims_t source_strides, const int16 sizes, "
+      "const count_t items, const count_t steps, const int chunk, "
+      "const int runs, const compute_t alpha, global report_t *record, "
+      "const int op, const int dimension, const long skipped";
   for (int k = 0; k < key.indices; ++k) {
     const std::string n = std::to_string(k);
     text += ", CONST_TENSOR(long, index" + n + "), const dims_t index" + n +
             "_strides, const long size" + n + ", const long stride" + n;
-    walks.push_back({"index" + n + "_at", "index" + n + "_strides"});
   }
-  text +=
+  return text + ")";
+}
+
+// Adds to the offsets the place of `step` in the dimensions that one work-item
+// walks.
+std::string walked_text(const Key& key, const std::vector<Walk>& walks) {
+  std::string text = "{\nlinear = step;\n";
+  for (int d = key.parallel; d < key.dimensions; ++d) {
+    const std::string size = "(count_t)sizes" + component(d);
+    text += "{\nconst index_t at = linear % " + size + ";\nlinear /= " + size +
+            ";\n";
+    for (const Walk& walk : walks) {
+      text += walk.offset + " += at * " + walk.strides + component(d) + ";\n";
+    }
+    text += "}\n";
+  }
+  return text + "}\n";
+}
+
+// The loops of a work-item over its runs, or its one element, and over their
+// steps, to the offsets where a step begins.
+std::string items_text(const Key& key, const std::vector<Walk>& walks) {
+  const bool is_run = key.run != Run::kNone;
+  std::string text =
       is_run
-          ? ") {\nconst int pieces = (sizes.s0 + chunk - 1) / chunk;\n"
+          ? "const int pieces = (sizes.s0 + chunk - 1) / chunk;\n"
             "for (count_t run = get_global_id(0) * (count_t)runs;\n"
             "     run < min(items, (count_t)(get_global_id(0) + 1) * runs);\n"
             "     ++run) {\nconst int begin = (int)(run % pieces) * chunk;\n"
             "const int width = min(chunk, sizes.s0 - begin);\n"
-          : ") {\nif (get_global_id(0) >= items) return;\n";
+          : "if (get_global_id(0) >= items) return;\n";
   text += std::string("for (count_t step = 0; step < steps; ++step) {\n") +
           "count_t linear = " + (is_run ? "run / pieces" : "get_global_id(0)") +
           ";\n" + offsets_text(walks, "sizes", is_run ? 1 : 0, key.parallel);
@@ -242,39 +266,41 @@ std::string kernel_text(const Key& key, const runtime::DeviceInfo& device) {
       text += walk.offset + " += begin * " + walk.strides + ".s0;\n";
     }
   }
-  if (key.parallel < key.dimensions) {
-    // The walked dimensions add to the same offsets.
-    text += "{\nlinear = step;\n";
-    for (int d = key.parallel; d < key.dimensions; ++d) {
-      const std::string size = "(count_t)sizes" + component(d);
-      text += "{\nconst index_t at = linear % " + size +
-              ";\nlinear /= " + size + ";\n";
-      for (const Walk& walk : walks) {
-        text += walk.offset + " += at * " + walk.strides + component(d) + ";\n";
-      }
-      text += "}\n";
-    }
-    text += "}\n";
-  }
-  const bool is_vector = is_vector_loop(key, device);
+  return text + (key.parallel < key.dimensions ? walked_text(key, walks) : "");
+}
+
+// Moves what begins at the offsets: an element, or a run of them.
+std::string step_text(const Key& key,
+                      const std::vector<Walk>& walks,
+                      bool is_vector) {
+  std::string text;
   if (is_vector) {
     text += std::string("int good = 0;\n") + kIndependent;
   }
   if (key.run == Run::kAny) {
     text += "for (int i = 0; i < width; ++i) {\n";
   }
-  text += place_text(key, is_vector);
-  text += move_text(key);
+  text += place_text(key, is_vector) + move_text(key);
   if (key.run == Run::kAny) {
     for (const Walk& walk : walks) {
       text += walk.offset + " += " + walk.strides + ".s0;\n";
     }
     text += "}\n";
   }
-  if (is_vector) {
-    text += report_text(key);
-  }
-  return text + (is_run ? "}\n}\n}\n" : "}\n}\n");
+  return text + (is_vector ? report_text(key) : "");
+}
+
+std::string kernel_text(const Key& key, const runtime::DeviceInfo& device) {
+  const std::vector<Walk> walks = walks_of(key);
+  return preamble(key.dtype, false) +
+         (key.is_large ? "typedef long index_t;\ntypedef ulong count_t;\n"
+                         "typedef long16 dims_t;\n"
+                       : "typedef int index_t;\ntypedef uint count_t;\n"
+                         "typedef int16 dims_t;\n") +
+         move_vector_text(key) + signature_text(key) + " {\n" +
+         items_text(key, walks) +
+         step_text(key, walks, is_vector_loop(key, device)) +
+         (key.run == Run::kNone ? "}\n}\n" : "}\n}\n}\n");
 }
 
 runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
@@ -285,7 +311,69 @@ runtime::Kernel& find_kernel(runtime::Device& device, const Key& key) {
   });
 }
 
-using LongDimensions = std::array<int64_t, kMaxDimensions>;
+// How the elements are shared out.
+struct Shares {
+  Order order;
+  DType dtype;
+  Run run;
+  bool is_large;
+  Dimensions shape{};
+  int64_t items = 1;
+  int64_t steps = 1;
+  int64_t runs = 1;  // of a work-item
+};
+
+Shares shares_of(const at::TensorIteratorBase& iter, Indexed mode) {
+  const Order order = order_of(iter, mode);
+  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
+              "indexing: opencl supports up to ",
+              kMaxDimensions,
+              " dimensions that do not collapse, got ",
+              iter.ndim());
+  Shares s{order,
+           mover_of(iter.dtype(0), mode),
+           run_of(iter, order, mode),
+           !iter.can_use_32bit_indexing()};
+  for (size_t d = 0; d < order.dimensions.size(); ++d) {
+    const int64_t size = iter.shape()[order.dimensions[d]];
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        fits_int32(size),
+        "opencl indexing along a dimension of 2^31 or more elements");
+    s.shape[d] = static_cast<int32_t>(size);
+    (static_cast<int>(d) < order.parallel ? s.items : s.steps) *= size;
+  }
+  if (s.run != Run::kNone) {
+    s.items = s.items / s.shape[0] * ceil_div(s.shape[0], kElementsOfItem);
+    s.runs = std::max<int64_t>(1, kElementsOfItem / s.shape[0]);
+  }
+  return s;
+}
+
+void add_count(ArgumentBinder& arguments, const Shares& s, int64_t count) {
+  if (s.is_large) {
+    arguments.add(count);
+  } else {
+    arguments.add(static_cast<uint32_t>(count));
+  }
+}
+
+// `strides` are bytes, of elements of `item` bytes.
+void add_strides(ArgumentBinder& arguments,
+                 const Shares& s,
+                 at::IntArrayRef strides,
+                 int64_t item) {
+  std::array<int64_t, kMaxDimensions> wide{};
+  for (size_t d = 0; d < s.order.dimensions.size(); ++d) {
+    wide[d] = strides[s.order.dimensions[d]] / item;
+  }
+  if (s.is_large) {
+    arguments.add(wide);
+    return;
+  }
+  Dimensions narrow{};
+  std::copy(wide.begin(), wide.end(), narrow.begin());
+  arguments.add(narrow);
+}
 
 void launch_indexed(at::TensorIteratorBase& iter,
                     Indexed mode,
@@ -296,76 +384,33 @@ void launch_indexed(at::TensorIteratorBase& iter,
   const int indices = iter.ntensors() - 2;
   const at::ScalarType type = iter.dtype(0);
   const int64_t item = static_cast<int64_t>(c10::elementSize(type));
-  const Order order = order_of(iter, mode);
-  const bool is_large = !iter.can_use_32bit_indexing();
-  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
-              "indexing: opencl supports up to ",
-              kMaxDimensions,
-              " dimensions that do not collapse, got ",
-              iter.ndim());
-  const DType dtype = mover_of(type, mode);
-  const Run run = run_of(iter, order, mode);
-  Dimensions shape{};
-  int64_t items = 1, steps = 1;
-  for (size_t d = 0; d < order.dimensions.size(); ++d) {
-    const int64_t size = iter.shape()[order.dimensions[d]];
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        fits_int32(size),
-        "opencl indexing along a dimension of 2^31 or more elements");
-    shape[d] = static_cast<int32_t>(size);
-    (static_cast<int>(d) < order.parallel ? items : steps) *= size;
-  }
-  int64_t runs = 1;  // of a work-item
-  if (run != Run::kNone) {
-    items = items / shape[0] * (ceil_div(shape[0], kElementsOfItem));
-    runs = std::max<int64_t>(1, kElementsOfItem / shape[0]);
-  }
+  const Shares s = shares_of(iter, mode);
   runtime::Queue& queue = queue_of(iter.tensor_base(0));
   runtime::Kernel& kernel =
       find_kernel(queue.device(),
-                  {static_cast<int>(order.dimensions.size()),
-                   order.parallel,
+                  {static_cast<int>(s.order.dimensions.size()),
+                   s.order.parallel,
                    indices,
-                   dtype,
+                   s.dtype,
                    mode,
-                   run,
-                   is_large,
-                   run == Run::kShared && mode == Indexed::kGet &&
+                   s.run,
+                   s.is_large,
+                   s.run == Run::kShared && mode == Indexed::kGet &&
                        exceeds_caches(queue.device(), iter.numel() * item),
                    by.wraps,
                    by.skipped.has_value()});
   const runtime::ReportArgument reports(queue, by.op);
   const auto lock = queue.lock(kernel);
   ArgumentBinder arguments(kernel);
-  const auto bind_strides = [&](int operand, int64_t element) {
-    LongDimensions wide{};
-    for (size_t d = 0; d < order.dimensions.size(); ++d) {
-      wide[d] = iter.strides(operand)[order.dimensions[d]] / element;
-    }
-    if (is_large) {
-      arguments.add(wide);
-      return;
-    }
-    Dimensions narrow{};
-    std::copy(wide.begin(), wide.end(), narrow.begin());
-    arguments.add(narrow);
-  };
-  const auto bind_count = [&](int64_t count) {
-    if (is_large) {
-      arguments.add(count);
-    } else {
-      arguments.add(static_cast<uint32_t>(count));
-    }
-  };
   arguments.add(arg_at(iter.data_ptr(0), type));
   arguments.add(arg_in_at(iter.data_ptr(1), type));
-  bind_strides(0, item);
-  bind_strides(1, item);
-  arguments.add(shape);
-  bind_count(items);
-  bind_count(steps);
+  add_strides(arguments, s, iter.strides(0), item);
+  add_strides(arguments, s, iter.strides(1), item);
+  arguments.add(s.shape);
+  add_count(arguments, s, s.items);
+  add_count(arguments, s, s.steps);
   arguments.add(static_cast<int32_t>(kElementsOfItem));
-  arguments.add(static_cast<int32_t>(runs));
+  arguments.add(static_cast<int32_t>(s.runs));
   if (mode == Indexed::kAdd) {
     arguments.add(scalar_argument(alpha, compute_type(type)));
   } else {
@@ -378,13 +423,13 @@ void launch_indexed(at::TensorIteratorBase& iter,
   arguments.add(by.skipped.value_or(0));
   for (int k = 0; k < indices; ++k) {
     arguments.add(arg_in_at(iter.data_ptr(k + 2), at::kLong));
-    bind_strides(k + 2, sizeof(int64_t));
+    add_strides(arguments, s, iter.strides(k + 2), sizeof(int64_t));
     arguments.add(sizes[k]);
     arguments.add(strides[k] / item);
   }
   arguments.launch(queue,
-                   run == Run::kNone ? range(items, kGroupSize)
-                                     : range(ceil_div(items, runs), 1));
+                   s.run == Run::kNone ? range(s.items, kGroupSize)
+                                       : range(ceil_div(s.items, s.runs), 1));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 namespace torch_opencl::ops {
 namespace {
@@ -75,13 +76,8 @@ bool joins_threes(FlipRollProblem& p) {
   return true;
 }
 
-// Copies all dimensions at once and returns true, unless they are too many.
-bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
-  if (out.element_size() > int64_t{sizeof(int64_t)}) {
-    moves.emplace_back();
-    return move_at_once(
-        at::view_as_real(self), at::view_as_real(out), std::move(moves));
-  }
+// Dimensions of more than one element, from the innermost in memory.
+std::vector<int64_t> memory_order(const Tensor& out) {
   std::vector<int64_t> order;
   for (int64_t d = 0; d < out.dim(); ++d) {
     if (out.size(d) != 1) {
@@ -91,8 +87,15 @@ bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return out.stride(a) < out.stride(b);
   });
+  return order;
+}
+
+// The dimensions, merged where they can be, unless they are too many.
+std::optional<FlipRollProblem> problem_of(const Tensor& self,
+                                          const Tensor& out,
+                                          const Moves& moves) {
   FlipRollProblem p{};
-  for (const int64_t d : order) {
+  for (const int64_t d : memory_order(out)) {
     const int64_t size = out.size(d);
     const int64_t stride = moves[d].flips ? -self.stride(d) : self.stride(d);
     p.start -= moves[d].flips ? (size - 1) * stride : 0;
@@ -107,13 +110,28 @@ bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
       continue;
     }
     if (p.rank == kRank) {
-      return false;
+      return std::nullopt;
     }
     p.sizes[p.rank] = size;
     p.turns[p.rank] = turn;
     p.out_strides[p.rank] = out.stride(d);
     p.self_strides[p.rank++] = stride;
   }
+  return p;
+}
+
+// Copies all dimensions at once and returns true, unless they are too many.
+bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
+  if (out.element_size() > int64_t{sizeof(int64_t)}) {
+    moves.emplace_back();
+    return move_at_once(
+        at::view_as_real(self), at::view_as_real(out), std::move(moves));
+  }
+  std::optional<FlipRollProblem> problem = problem_of(self, out, moves);
+  if (!problem) {
+    return false;
+  }
+  FlipRollProblem& p = *problem;
   const bool threes = joins_threes(p);
   const int64_t units = aten::device_of(out).info().compute_units;
   const int64_t elements =

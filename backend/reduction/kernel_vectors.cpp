@@ -240,6 +240,113 @@ std::string joined_rows_text(const ReductionKey& key) {
          combine_text(key, "each[l]", "each[i + l]");
 }
 
+// Moves the outputs' offsets by `count`, which is empty or "(...) * ", along
+// dimension 0.
+std::string move_outputs_text(const ReductionKey& key,
+                              const std::string& count) {
+  std::string text;
+  for (int i = 0; i < key.output_count; ++i) {
+    const std::string name = output_name(i);
+    text += name + "_at += " + count + name + "_strides.s0;\n";
+  }
+  return text;
+}
+
+// Pointers to the rows, found once: PoCL found them for every vector, and read
+// memory a third slower. `first` is empty or "r + ".
+std::string row_pointers_text(const ReductionKey& key,
+                              int rows,
+                              const std::string& first) {
+  std::string text;
+  for (int row = 0; row < rows; ++row) {
+    text += std::string("const global storage_") +
+            runtime::dtype_name(key.inputs[0]) + " *" + numbered("row", row) +
+            " = input0 + ROW_AT(" + first + std::to_string(row) + ");\n";
+  }
+  return text;
+}
+
+// Vector v of the row with that pointer.
+std::string load_of_row_text(const ReductionKey& key, int row) {
+  return std::string("load_lanes_") + runtime::dtype_name(key.inputs[0]) + "(" +
+         numbered("row", row) + " + v * LANES)";
+}
+
+// The `rest` elements of a row that make no vector, and repeated the last one.
+std::string load_rest_text(const ReductionKey& key, const std::string& row_at) {
+  return "compute_t last[LANES];\n"
+         "for (int l = 0; l < LANES; ++l) last[l] = " +
+         load_text(key.inputs[0],
+                   "input0",
+                   row_at + " + whole * LANES + min(l, rest - 1)") +
+         ";\n";
+}
+
+// Writes the outputs: `arrays` puts vector v into arrays, of which `state` is
+// element l.
+std::string finish_lanes_text(const ReductionKey& key,
+                              const std::string& arrays,
+                              const std::string& state) {
+  return "for (int v = 0; v * LANES < width; ++v) {\n" + arrays +
+         "for (int l = 0; l < min(LANES, width - v * LANES); ++l) {\n"
+         "const state_t state = " +
+         state +
+         ";\n"
+         "const count_t output = first + v * LANES + l;\n" +
+         finish_text(key, key.is_split) + move_outputs_text(key, "") +
+         "}\n}\n}\n";
+}
+
+// ROW_AT(j): where row j of ROWS begins.
+std::string row_at_text(const ReductionKey& key) {
+  if (key.reduced == 1) {
+    const std::string row_stride =
+        key.joins_rows ? "span" : "reduced_strides0.s0";
+    return "#define ROW_AT(j) (base0 + (index_t)(r + (j)) * (index_t)" +
+           row_stride + ")\n";
+  }
+  return "#define ROW_AT(j) row_at[j]\nindex_t row_at[ROWS];\n"
+         "for (int j = 0; j < rows; ++j) {\ncount_t linear = r + j;\n" +
+         offsets_text(
+             {{"at", "reduced_strides0"}}, "reduced_sizes", 0, key.reduced) +
+         "row_at[j] = at + base0;\n}\n";
+}
+
+// Joins ROWS rows, or the `rows` that are left, to the vectors.
+std::string join_rows_text(const ReductionKey& key, int rows_at_once) {
+  std::string steps;
+  for (int row = 0; row < rows_at_once; ++row) {
+    steps += vector_step_text(key, "joined", load_of_row_text(key, row));
+  }
+  return "if (rows == ROWS && span >= " + std::to_string(kReductionWideRow) +
+         ") {\n" + row_pointers_text(key, rows_at_once, "") +
+         "for (int v = 0; v < whole; ++v) {\n"
+         "lanes_t joined = lanes[v];\n" +
+         steps +
+         "lanes[v] = joined;\n}\n} else {\n"
+         "for (int j = 0; j < rows; ++j)\nfor (int v = 0; v < whole; ++v) " +
+         vector_step_text(
+             key, "lanes[v]", load_vector_text(key, "ROW_AT(j) + v * LANES")) +
+         "}\nfor (int j = 0; rest > 0 && j < rows; ++j) {\n" +
+         load_rest_text(key, "ROW_AT(j)") +
+         vector_step_text(key, "lanes[whole]", "vload16(0, last)") + "}\n";
+}
+
+// `place` becomes `at` in the lanes where `x` is better than `value`.
+std::string extreme_step_text(const ReductionKey& key,
+                              const std::string& x,
+                              const std::string& at) {
+  const std::string order =
+      std::string(key.op->extreme) == "greater_of" ? ">" : "<";
+  const std::string better =
+      is_floating(key.compute)
+          ? "(x " + order + " value || (x != x && value == value))"
+          : "(x " + order + " value)";
+  return "{\nconst lanes_t x = " + x + ";\nplace = convert_int16(" + better +
+         ") ? (int16)((int)(" + at + ")) : place;\nvalue = " + better +
+         " ? x : value;\n}\n";
+}
+
 }  // namespace
 
 // Lines of up to COLUMNS outputs, so that memory is read in long runs; of
@@ -247,53 +354,15 @@ std::string joined_rows_text(const ReductionKey& key) {
 // one vector or a few, every addition would wait until the last one was stored.
 std::string outer_vectors_text(const ReductionKey& key) {
   const std::string identity = kIdentity;
-  std::string begin_outputs;
-  std::string next_output;
-  for (int i = 0; i < key.output_count; ++i) {
-    const std::string at = output_name(i) + "_at";
-    const std::string stride = output_name(i) + "_strides.s0";
-    begin_outputs += at + " += (index_t)column * " + stride + ";\n";
-    next_output += at + " += " + stride + ";\n";
-  }
-  const std::string row_stride =
-      key.joins_rows ? "span" : "reduced_strides0.s0";
-  // Row j of ROWS.
-  std::string places;
-  if (key.reduced == 1) {
-    places = "#define ROW_AT(j) (base0 + (index_t)(r + (j)) * (index_t)" +
-             row_stride + ")\n";
-  } else {
-    places =
-        "#define ROW_AT(j) row_at[j]\nindex_t row_at[ROWS];\n"
-        "for (int j = 0; j < rows; ++j) {\ncount_t linear = r + j;\n" +
-        offsets_text(
-            {{"at", "reduced_strides0"}}, "reduced_sizes", 0, key.reduced) +
-        "row_at[j] = at + base0;\n}\n";
-  }
-  std::string joined;
-  if (key.joins_rows) {
-    joined = joined_rows_text(key);
-  }
-  // Pointers to the rows, found once: PoCL found them for every vector, and
-  // read memory a third slower.
-  const std::string dtype = runtime::dtype_name(key.inputs[0]);
-  std::string row_pointers, rows_at_once;
-  const int rows_together = key.joins_rows ? 1 : kReductionRowsAtOnce;
-  for (int row = 0; row < rows_together; ++row) {
-    const std::string pointer = numbered("row", row);
-    row_pointers += "const global storage_" + dtype + " *" + pointer +
-                    " = input0 + ROW_AT(" + std::to_string(row) + ");\n";
-    rows_at_once += vector_step_text(
-        key, "joined", "load_lanes_" + dtype + "(" + pointer + " + v * LANES)");
-  }
-  return "#define ROWS " + std::to_string(rows_together) + "\n" +
+  const int rows_at_once = key.joins_rows ? 1 : kReductionRowsAtOnce;
+  return "#define ROWS " + std::to_string(rows_at_once) + "\n" +
          runs_text(key, "COLUMNS") + "const int span = width" +
          (key.joins_rows ? " * (int)joined_rows" : "") +
          ";\nconst int whole = span / LANES;\n"
          "const int rest = span - whole * LANES;\n"
          "const int vectors = whole + (rest > 0);\n"
          "base0 += (index_t)column;\n" +
-         begin_outputs +
+         move_outputs_text(key, "(index_t)column * ") +
          "lanes_t lanes[COLUMNS / LANES], folded[COLUMNS / LANES];\n"
          "lanes_t lost[COLUMNS / LANES];\n"
          "for (int v = 0; v < vectors; ++v) lanes[v] = folded[v] = lost[v] = " +
@@ -301,77 +370,31 @@ std::string outer_vectors_text(const ReductionKey& key) {
          ";\nint since = 0;\n"
          "for (count_t r = begin; r < end; r += ROWS) {\n"
          "const int rows = (int)min((count_t)ROWS, end - r);\n" +
-         places +
-         "if (rows == ROWS && span >= " + std::to_string(kReductionWideRow) +
-         ") {\n" + row_pointers +
-         "for (int v = 0; v < whole; ++v) {\n"
-         "lanes_t joined = lanes[v];\n" +
-         rows_at_once +
-         "lanes[v] = joined;\n}\n} else {\n"
-         "for (int j = 0; j < rows; ++j)\nfor (int v = 0; v < whole; ++v) " +
-         vector_step_text(
-             key, "lanes[v]", load_vector_text(key, "ROW_AT(j) + v * LANES")) +
-         "}\nfor (int j = 0; rest > 0 && j < rows; ++j) {\n"
-         "compute_t last[LANES];\n"
-         "for (int l = 0; l < LANES; ++l) last[l] = " +
-         load_text(key.inputs[0],
-                   "input0",
-                   "ROW_AT(j) + whole * LANES + min(l, rest - 1)") +
-         ";\n" + vector_step_text(key, "lanes[whole]", "vload16(0, last)") +
-         "}\nsince += rows;\nif (since >= BLOCK / LANES || r + rows == end) {\n"
+         row_at_text(key) + join_rows_text(key, rows_at_once) +
+         "since += rows;\nif (since >= BLOCK / LANES || r + rows == end) {\n"
          "for (int v = 0; v < vectors; ++v) {\n" +
          fold_text(key, "folded[v]", "lost[v]", "lanes[v]", "lanes_t") +
          "lanes[v] = " + identity +
          ";\n}\nsince = 0;\n}\n}\n"
          "for (int v = 0; v < vectors; ++v) {\n" +
-         regain_text(key, "folded[v]", "lost[v]") + "}\n" + joined +
-         "for (int v = 0; v * LANES < width; ++v) {\n"
-         "state_t lane[LANES];\nvstore16(folded[v], 0, lane);\n"
-         "for (int l = 0; l < min(LANES, width - v * LANES); ++l) {\n"
-         "const state_t state = lane[l];\n"
-         "const count_t output = first + v * LANES + l;\n" +
-         finish_text(key, key.is_split) + next_output + "}\n}\n}\n";
+         regain_text(key, "folded[v]", "lost[v]") + "}\n" +
+         (key.joins_rows ? joined_rows_text(key) : "") +
+         finish_lanes_text(
+             key,
+             "state_t lane[LANES];\nvstore16(folded[v], 0, lane);\n",
+             "lane[l]");
 }
 
 // As the vectors above, of values and their places. Rows come in the order of
 // places, so that of equal values the first stays.
 std::string outer_extremes_text(const ReductionKey& key) {
-  const std::string dtype = runtime::dtype_name(key.inputs[0]);
-  std::string begin_outputs, next_output;
-  for (int i = 0; i < key.output_count; ++i) {
-    const std::string at = output_name(i) + "_at";
-    const std::string stride = output_name(i) + "_strides.s0";
-    begin_outputs += at + " += (index_t)column * " + stride + ";\n";
-    next_output += at + " += " + stride + ";\n";
-  }
-  const std::string order =
-      std::string(key.op->extreme) == "greater_of" ? ">" : "<";
-  const std::string better =
-      is_floating(key.compute)
-          ? "(x " + order + " value || (x != x && value == value))"
-          : "(x " + order + " value)";
-  const auto step_text = [&](const std::string& x, const std::string& at) {
-    return "{\nconst lanes_t x = " + x + ";\nplace = convert_int16(" + better +
-           ") ? (int16)((int)(" + at + ")) : place;\nvalue = " + better +
-           " ? x : value;\n}\n";
-  };
-  std::string row_pointers, rows_at_once;
-  for (int row = 0; row < kReductionRowsAtOnce; ++row) {
-    const std::string pointer = numbered("row", row);
-    row_pointers += "const global storage_" + dtype + " *" + pointer +
-                    " = input0 + ROW_AT(r + " + std::to_string(row) + ");\n";
-    rows_at_once +=
-        step_text("load_lanes_" + dtype + "(" + pointer + " + v * LANES)",
-                  "r + " + std::to_string(row));
-  }
-  const std::string last =
-      "compute_t last[LANES];\n"
-      "for (int l = 0; l < LANES; ++l) last[l] = " +
-      load_text(key.inputs[0],
-                "input0",
-                "ROW_AT(r) + whole * LANES + min(l, rest - 1)") +
-      ";\n";
+  const std::string load_rest = load_rest_text(key, "ROW_AT(r)");
   const std::string vector = load_vector_text(key, "ROW_AT(r) + v * LANES");
+  std::string steps;
+  for (int row = 0; row < kReductionRowsAtOnce; ++row) {
+    steps += extreme_step_text(
+        key, load_of_row_text(key, row), "r + " + std::to_string(row));
+  }
   return "#define ROWS " + std::to_string(kReductionRowsAtOnce) +
          "\n#define ROW_AT(r) (base0 + (index_t)(r) * "
          "reduced_strides0.s0)\n" +
@@ -379,34 +402,32 @@ std::string outer_extremes_text(const ReductionKey& key) {
          "const int whole = width / LANES;\n"
          "const int rest = width - whole * LANES;\n"
          "base0 += (index_t)column;\n" +
-         begin_outputs +
+         move_outputs_text(key, "(index_t)column * ") +
          "lanes_t values[COLUMNS / LANES];\nint16 places[COLUMNS / LANES];\n"
          "count_t r = begin;\n"
          "for (int v = 0; v < whole; ++v) {\nvalues[v] = " +
-         vector + ";\nplaces[v] = (int)r;\n}\nif (rest > 0) {\n" + last +
+         vector + ";\nplaces[v] = (int)r;\n}\nif (rest > 0) {\n" + load_rest +
          "values[whole] = vload16(0, last);\nplaces[whole] = (int)r;\n}\n"
          "for (r = begin + 1; r + ROWS <= end; r += ROWS) {\n" +
-         row_pointers +
+         row_pointers_text(key, kReductionRowsAtOnce, "r + ") +
          "for (int v = 0; v < whole; ++v) {\n"
          "lanes_t value = values[v];\nint16 place = places[v];\n" +
-         rows_at_once +
+         steps +
          "values[v] = value;\nplaces[v] = place;\n}\n}\n"
          "for (; r < end; ++r)\nfor (int v = 0; v < whole; ++v) {\n"
          "lanes_t value = values[v];\nint16 place = places[v];\n" +
-         step_text(vector, "r") +
+         extreme_step_text(key, vector, "r") +
          "values[v] = value;\nplaces[v] = place;\n}\n"
          "for (r = begin + 1; rest > 0 && r < end; ++r) {\n" +
-         last +
+         load_rest +
          "lanes_t value = values[whole];\nint16 place = places[whole];\n" +
-         step_text("vload16(0, last)", "r") +
-         "values[whole] = value;\nplaces[whole] = place;\n}\n"
-         "for (int v = 0; v * LANES < width; ++v) {\n"
-         "compute_t value[LANES];\nint place[LANES];\n"
-         "vstore16(values[v], 0, value);\nvstore16(places[v], 0, place);\n"
-         "for (int l = 0; l < min(LANES, width - v * LANES); ++l) {\n"
-         "const state_t state = value_at(value[l], place[l]);\n"
-         "const count_t output = first + v * LANES + l;\n" +
-         finish_text(key, key.is_split) + next_output + "}\n}\n}\n";
+         extreme_step_text(key, "vload16(0, last)", "r") +
+         "values[whole] = value;\nplaces[whole] = place;\n}\n" +
+         finish_lanes_text(
+             key,
+             "compute_t value[LANES];\nint place[LANES];\n"
+             "vstore16(values[v], 0, value);\nvstore16(places[v], 0, place);\n",
+             "value_at(value[l], place[l])");
 }
 
 }  // namespace torch_opencl::ops

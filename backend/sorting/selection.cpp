@@ -23,99 +23,119 @@ constexpr int64_t kItems = 64;
 constexpr int64_t kState = 5;  // state_t
 constexpr int64_t kBelow = 3;  // below_t
 
-}  // namespace
+// A call's plain values.
+struct Selection {
+  Tensor rows;
+  RankRule rule;
+  int64_t rank;
+  int64_t count = rows.size(0);
+  int32_t columns = static_cast<int32_t>(rows.size(1));
+  DType dtype = dtype_of(rows);
+  bool is_wide = rows.element_size() == 8;  // keys of 64 bits
 
-Tensor selected_columns(const Tensor& rows, RankRule rule, int64_t rank) {
-  const int64_t count = rows.size(0);
-  const int64_t columns = rows.size(1);
-  check_columns(rows);
-  const at::ScalarType type = rows.scalar_type();
-  const bool is_wide = c10::elementSize(type) == 8;
-  const std::initializer_list<Define> defines{
-      {"DTYPE", dtype_of(rows)},
-      {"IS_FLOATING", at::isFloatingType(type)},
-      {"IS_BOOL", type == at::kBool},
-      {"WIDE_KEY", is_wide}};
-  const at::TensorOptions longs = rows.options().dtype(at::kLong);
-  const auto key_options = longs.dtype(is_wide ? at::kLong : at::kInt);
-  const Tensor place = at::empty({count, 1}, longs);
-  const auto of_columns = static_cast<int32_t>(columns);
-  const int64_t parts_wanted =
-      std::min(ceil_div(columns, kElements), ceil_div(kItems, count));
-  if (parts_wanted < 4 || count * 4 >= kItems) {
-    const int64_t tile =
-        std::max(ceil_div(kElements, columns), ceil_div(count, kItems));
-    const int64_t items = ceil_div(count, tile);
-    const Tensor keys =
-        at::empty({items, ceil_div(columns, kLanes) * kLanes}, key_options);
+  at::TensorOptions long_options() const {
+    return rows.options().dtype(at::kLong);
+  }
+  at::TensorOptions key_options() const {
+    return rows.options().dtype(is_wide ? at::kLong : at::kInt);
+  }
+
+  template <class... Arguments>
+  void run(const char* kernel,
+           const NDRange& work,
+           const Arguments&... arguments) const {
     launch(rows,
            sources::selection,
-           "select_rows",
-           defines,
-           range(items, 1),
-           arg_in(rows),
-           arg(keys),
-           arg(place),
-           count,
-           of_columns,
-           tile,
-           rank,
-           static_cast<int32_t>(rule));
-    return place;
+           kernel,
+           {{"DTYPE", dtype},
+            {"IS_FLOATING", at::isFloatingType(rows.scalar_type())},
+            {"IS_BOOL", dtype == DType::kBool},
+            {"WIDE_KEY", is_wide}},
+           work,
+           arguments...);
   }
-  const int64_t part =
-      ceil_div(ceil_div(columns, parts_wanted), kLanes) * kLanes;
-  const int64_t parts = ceil_div(columns, part);
-  const auto of_part = static_cast<int32_t>(part);
-  const NDRange work = range(parts, count, 1, 1);
-  const Tensor keys = at::empty({count, parts * part}, key_options);
-  const Tensor numbers = at::empty({count, parts}, longs);
-  Tensor states = at::empty({count * kState}, longs);
-  Tensor counts = at::empty({count * parts * kBelow}, longs);
+};
+
+// A work-item takes a tile of rows, one after the other.
+void select_by_rows(const Selection& s, const Tensor& place) {
+  const int64_t tile =
+      std::max(ceil_div(kElements, s.columns), ceil_div(s.count, kItems));
+  const int64_t items = ceil_div(s.count, tile);
+  const Tensor keys =
+      at::empty({items, round_up(s.columns, kLanes)}, s.key_options());
+  s.run("select_rows",
+        range(items, 1),
+        arg_in(s.rows),
+        arg(keys),
+        arg(place),
+        s.count,
+        s.columns,
+        tile,
+        s.rank,
+        static_cast<int32_t>(s.rule));
+}
+
+// A work-item takes a part of a row, `wanted` parts or fewer. Every pass
+// settles two bits of the key at the rank.
+void select_by_parts(const Selection& s, int64_t wanted, const Tensor& place) {
+  const int64_t part_size = round_up(ceil_div(s.columns, wanted), kLanes);
+  const int64_t parts = ceil_div(s.columns, part_size);
+  const auto part = static_cast<int32_t>(part_size);
+  const NDRange work = range(parts, s.count, 1, 1);
+  const Tensor keys = at::empty({s.count, parts * part_size}, s.key_options());
+  const Tensor numbers = at::empty({s.count, parts}, s.long_options());
+  Tensor states = at::empty({s.count * kState}, s.long_options());
+  Tensor counts = at::empty({s.count * parts * kBelow}, s.long_options());
   Tensor new_states = at::empty_like(states);
   Tensor new_counts = at::empty_like(counts);
-  launch(rows,
-         sources::selection,
-         "make_keys",
-         defines,
-         work,
-         arg_in(rows),
-         arg(keys),
-         arg(numbers),
-         of_columns,
-         of_part);
-  for (int pass = 0; pass < (is_wide ? 32 : 16); ++pass) {
-    launch(rows,
-           sources::selection,
-           "count_below",
-           defines,
-           work,
-           arg_in(keys),
-           arg_in(numbers),
-           arg_in(states),
-           arg_in(counts),
-           arg(new_states),
-           arg(new_counts),
-           of_columns,
-           of_part,
-           static_cast<int32_t>(pass == 0),
-           rank,
-           static_cast<int32_t>(rule));
+  s.run("make_keys",
+        work,
+        arg_in(s.rows),
+        arg(keys),
+        arg(numbers),
+        s.columns,
+        part);
+  for (int pass = 0; pass < (s.is_wide ? 32 : 16); ++pass) {
+    s.run("count_below",
+          work,
+          arg_in(keys),
+          arg_in(numbers),
+          arg_in(states),
+          arg_in(counts),
+          arg(new_states),
+          arg(new_counts),
+          s.columns,
+          part,
+          static_cast<int32_t>(pass == 0),
+          s.rank,
+          static_cast<int32_t>(s.rule));
     std::swap(states, new_states);
     std::swap(counts, new_counts);
   }
-  launch(rows,
-         sources::selection,
-         "find_place",
-         defines,
-         range(count, 1),
-         arg_in(keys),
-         arg_in(states),
-         arg_in(counts),
-         arg(place),
-         of_columns,
-         of_part,
-         static_cast<int32_t>(parts));
+  s.run("find_place",
+        range(s.count, 1),
+        arg_in(keys),
+        arg_in(states),
+        arg_in(counts),
+        arg(place),
+        s.columns,
+        part,
+        static_cast<int32_t>(parts));
+}
+
+}  // namespace
+
+Tensor selected_columns(const Tensor& rows, RankRule rule, int64_t rank) {
+  check_columns(rows);
+  const Selection s{rows, rule, rank};
+  const Tensor place = at::empty({s.count, 1}, s.long_options());
+  const int64_t parts =
+      std::min(ceil_div(s.columns, kElements), ceil_div(kItems, s.count));
+  if (parts < 4 || s.count * 4 >= kItems) {
+    select_by_rows(s, place);
+  } else {
+    select_by_parts(s, parts, place);
+  }
   return place;
 }
 

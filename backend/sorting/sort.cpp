@@ -15,6 +15,7 @@
 #include <ATen/ops/sort_ops.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace torch_opencl::ops {
 namespace {
@@ -32,96 +33,201 @@ Define kind_of(at::ScalarType type) {
   return {at::isSignedType(type) ? "IS_SIGNED" : "IS_UNSIGNED", 1};
 }
 
+// Keys are of 64 bits where the elements are, otherwise of 32.
+at::TensorOptions key_options(const Tensor& rows) {
+  const bool is_wide = rows.element_size() == 8;
+  return rows.options().dtype(is_wide ? at::kLong : at::kInt);
+}
+
+// Of elements or of their keys.
+Define width_of_key(const Tensor& rows) {
+  return {rows.element_size() == 8 ? "WIDE_KEY" : "NARROW_KEY", 1};
+}
+
 Tensor first_of(const Tensor& order, int64_t kept) {
   const Tensor first = order.narrow(1, 0, kept).to(at::kLong);
   return first.contiguous();  // copy: callers view it
 }
 
-// On GPUs.
-Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
-  constexpr int64_t kGroup = 128;  // WG_SIZE of sort_groups.cl
-  const at::ScalarType type = rows.scalar_type();
-  const bool is_wide = c10::elementSize(type) == 8;
-  const int64_t items = is_wide ? 4 : 8;  // ITEMS
-  const int64_t tile = kGroup * items;
-  const at::TensorOptions options = rows.options();
-  const auto key_options = options.dtype(is_wide ? at::kLong : at::kInt);
-  const Define width_of_key(is_wide ? "WIDE_KEY" : "NARROW_KEY", 1);
-  const auto int_of = [](int64_t value) { return static_cast<int32_t>(value); };
-  const int64_t count = rows.size(0);
-  int64_t columns = rows.size(1);
-  // Candidates of each block are sorted again while few are kept.
-  const bool selects = kept * 4 <= tile;
+// Rows of sorted runs of keys, and the column that each came from.
+struct SortedRuns {
   Tensor keys;
   Tensor order;
-  const auto sort_blocks = [&](bool from_keys) {
-    const int64_t span =
-        std::min<int64_t>(kGroup, power_of_two_from(ceil_div(columns, items)));
-    const int64_t width = span * items;
-    const int64_t blocks = ceil_div(columns, width);
-    const int64_t of_block = selects ? std::min(kept, width) : width;
-    const int64_t last = columns - (blocks - 1) * width;
-    const int64_t pitch = (blocks - 1) * of_block + std::min(of_block, last);
-    const Tensor sorted = at::empty({count, pitch}, key_options);
-    const Tensor places = at::empty({count, pitch}, options.dtype(at::kInt));
-    const auto launch_on = [&](const auto&... read) {
-      launch(rows,
-             sources::sort_groups,
-             "sort_blocks",
-             {{"DTYPE", dtype_of(rows)},
-              {"DESCENDING", descending},
-              {"FROM_KEYS", from_keys},
-              kind_of(type),
-              width_of_key},
-             range(blocks * kGroup, ceil_div(count, kGroup / span), kGroup, 1),
-             read...,
-             arg(sorted),
-             arg(places),
-             int_of(count),
-             int_of(columns),
-             int_of(span),
-             int_of(of_block),
-             int_of(pitch));
-    };
-    if (from_keys) {
-      launch_on(arg_in(keys), arg_in(order));
-    } else {
-      launch_on(arg_in(rows));
-    }
-    keys = sorted;
-    order = places;
-    columns = pitch;
-    return blocks;
-  };
-  int64_t blocks = sort_blocks(false);
-  while (selects && blocks > 1) {
-    blocks = sort_blocks(true);
+};
+
+// Launches the merge of pairs of runs of `width` elements.
+using MergePass = void(const SortedRuns& from,
+                       const SortedRuns& to,
+                       int64_t width,
+                       int64_t kept);
+
+// Merges runs until each row is one.
+Tensor merge_all(SortedRuns from,
+                 int64_t width,
+                 int64_t kept,
+                 MergePass& merge) {
+  SortedRuns to{at::empty_like(from.keys), at::empty_like(from.order)};
+  for (; width < from.keys.size(1); width *= 2) {
+    merge(from, to, width, kept);
+    std::swap(from, to);
   }
-  if (blocks == 1) {
-    return first_of(order, kept);
+  return first_of(from.order, kept);
+}
+
+void merge_runs(const SortedRuns& from,
+                const SortedRuns& to,
+                int64_t width,
+                int64_t kept) {
+  // Longer chunks spend less on finding their inputs.
+  const int64_t longest_chunk = 512;
+  const auto columns = static_cast<int32_t>(from.keys.size(1));
+  const int64_t outputs = std::min(2 * width, kept);
+  const int64_t chunk = std::min(outputs, longest_chunk);
+  const int64_t pairs = ceil_div(columns, 2 * width);
+  launch(
+      from.keys,
+      sources::sort,
+      "merge_runs",
+      {{"WG_SIZE", kWorkGroup}, width_of_key(from.keys)},
+      range(pairs * ceil_div(outputs, chunk), from.keys.size(0), kWorkGroup, 1),
+      arg_in(from.keys),
+      arg_in(from.order),
+      arg(to.keys),
+      arg(to.order),
+      columns,
+      static_cast<int32_t>(width),
+      static_cast<int32_t>(chunk),
+      static_cast<int32_t>(kept));
+}
+
+// On CPUs.
+Tensor order_by_runs(const Tensor& rows, bool descending, int64_t kept) {
+  const int64_t columns = rows.size(1);
+  // A short list of the best so far passes over many elements at once.
+  const int64_t run = kept < kRun ? 512 : kRun;
+  SortedRuns sorted{at::empty(rows.sizes(), key_options(rows)),
+                    at::empty(rows.sizes(), rows.options().dtype(at::kInt))};
+  launch(rows,
+         sources::sort,
+         "sort_runs",
+         {{"DTYPE", dtype_of(rows)},
+          {"RUN", kRun},
+          {"WG_SIZE", kWorkGroup},
+          {"DESCENDING", descending},
+          kind_of(rows.scalar_type()),
+          width_of_key(rows)},
+         range(ceil_div(columns, run), rows.size(0), kWorkGroup, 1),
+         arg_in(rows),
+         arg(sorted.keys),
+         arg(sorted.order),
+         static_cast<int32_t>(columns),
+         static_cast<int32_t>(run),
+         static_cast<int32_t>(kept));
+  if (columns <= run) {
+    return first_of(sorted.order, kept);
   }
-  Tensor merged_keys = at::empty_like(keys);
-  Tensor merged_order = at::empty_like(order);
-  for (int64_t width = tile; width < columns; width *= 2) {
-    const int64_t pairs = ceil_div(columns, 2 * width);
-    const int64_t tiles = ceil_div(std::min({2 * width, kept, columns}), tile);
-    launch(rows,
+  return merge_all(std::move(sorted), run, kept, merge_runs);
+}
+
+constexpr int64_t kGroup = 128;  // WG_SIZE of sort_groups.cl
+
+// ITEMS of sort_groups.cl.
+int64_t items_of(const Tensor& rows) {
+  return rows.element_size() == 8 ? 4 : 8;
+}
+
+// What a sort by groups is asked for.
+struct GroupSort {
+  Tensor rows;
+  bool descending;
+  int64_t kept;
+  int64_t tile = kGroup * items_of(rows);
+  // Candidates of each block are sorted again while few are kept.
+  bool selects = kept * 4 <= tile;
+};
+
+struct SortedBlocks {
+  SortedRuns runs;  // a block each
+  int64_t blocks;   // of a row
+};
+
+// Sorts blocks of the rows, or of the candidates that `from` has of them.
+SortedBlocks sort_blocks(const GroupSort& s, const SortedRuns& from) {
+  const bool from_keys = from.keys.defined();
+  const int64_t count = s.rows.size(0);
+  const int64_t columns = (from_keys ? from.keys : s.rows).size(1);
+  const int64_t items = items_of(s.rows);
+  const int64_t span =
+      std::min<int64_t>(kGroup, power_of_two_from(ceil_div(columns, items)));
+  const int64_t width = span * items;
+  const int64_t blocks = ceil_div(columns, width);
+  const int64_t of_block = s.selects ? std::min(s.kept, width) : width;
+  const int64_t last = columns - (blocks - 1) * width;
+  const int64_t pitch = (blocks - 1) * of_block + std::min(of_block, last);
+  const Tensor keys = at::empty({count, pitch}, key_options(s.rows));
+  const Tensor order =
+      at::empty({count, pitch}, s.rows.options().dtype(at::kInt));
+  const auto launch_on = [&](const auto&... read) {
+    launch(s.rows,
            sources::sort_groups,
-           "merge_blocks",
-           {width_of_key},
-           range(pairs * tiles * kGroup, count, kGroup, 1),
-           arg_in(keys),
-           arg_in(order),
-           arg(merged_keys),
-           arg(merged_order),
-           int_of(columns),
-           int_of(width),
-           int_of(tiles),
-           int_of(kept));
-    std::swap(keys, merged_keys);
-    std::swap(order, merged_order);
+           "sort_blocks",
+           {{"DTYPE", dtype_of(s.rows)},
+            {"DESCENDING", s.descending},
+            {"FROM_KEYS", from_keys},
+            kind_of(s.rows.scalar_type()),
+            width_of_key(s.rows)},
+           range(blocks * kGroup, ceil_div(count, kGroup / span), kGroup, 1),
+           read...,
+           arg(keys),
+           arg(order),
+           static_cast<int32_t>(count),
+           static_cast<int32_t>(columns),
+           static_cast<int32_t>(span),
+           static_cast<int32_t>(of_block),
+           static_cast<int32_t>(pitch));
+  };
+  if (from_keys) {
+    launch_on(arg_in(from.keys), arg_in(from.order));
+  } else {
+    launch_on(arg_in(s.rows));
   }
-  return first_of(order, kept);
+  return {{keys, order}, blocks};
+}
+
+void merge_blocks(const SortedRuns& from,
+                  const SortedRuns& to,
+                  int64_t width,
+                  int64_t kept) {
+  const int64_t columns = from.keys.size(1);
+  const int64_t tile = kGroup * items_of(from.keys);
+  const int64_t pairs = ceil_div(columns, 2 * width);
+  const int64_t tiles = ceil_div(std::min({2 * width, kept, columns}), tile);
+  launch(from.keys,
+         sources::sort_groups,
+         "merge_blocks",
+         {width_of_key(from.keys)},
+         range(pairs * tiles * kGroup, from.keys.size(0), kGroup, 1),
+         arg_in(from.keys),
+         arg_in(from.order),
+         arg(to.keys),
+         arg(to.order),
+         static_cast<int32_t>(columns),
+         static_cast<int32_t>(width),
+         static_cast<int32_t>(tiles),
+         static_cast<int32_t>(kept));
+}
+
+// On GPUs.
+Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
+  const GroupSort s{rows, descending, kept};
+  SortedBlocks sorted = sort_blocks(s, {});
+  while (s.selects && sorted.blocks > 1) {
+    sorted = sort_blocks(s, sorted.runs);
+  }
+  if (sorted.blocks == 1) {
+    return first_of(sorted.runs.order, kept);
+  }
+  return merge_all(std::move(sorted.runs), s.tile, kept, merge_blocks);
 }
 
 }  // namespace
@@ -140,68 +246,13 @@ void check_sortable(const char* op, const Tensor& tensor) {
 }
 
 Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
-  const int64_t columns = rows.size(1);
   check_columns(rows);
-  const at::TensorOptions options = rows.options();
   if (rows.numel() == 0 || kept == 0) {
-    return at::empty({rows.size(0), kept}, options.dtype(at::kLong));
+    return at::empty({rows.size(0), kept}, rows.options().dtype(at::kLong));
   }
-  if (!aten::device_of(rows).is_cpu()) {
-    return order_by_groups(rows, descending, kept);
-  }
-  // A short list of the best so far passes over many elements at once.
-  const int64_t run = kept < kRun ? 512 : kRun;
-  const at::ScalarType type = rows.scalar_type();
-  const bool is_wide = c10::elementSize(type) == 8;
-  const auto key_options = options.dtype(is_wide ? at::kLong : at::kInt);
-  Tensor keys = at::empty(rows.sizes(), key_options);
-  Tensor order = at::empty(rows.sizes(), options.dtype(at::kInt));
-  const Define width_of_key(is_wide ? "WIDE_KEY" : "NARROW_KEY", 1);
-  launch(rows,
-         sources::sort,
-         "sort_runs",
-         {{"DTYPE", dtype_of(rows)},
-          {"RUN", kRun},
-          {"WG_SIZE", kWorkGroup},
-          {"DESCENDING", descending},
-          kind_of(type),
-          width_of_key},
-         range(ceil_div(columns, run), rows.size(0), kWorkGroup, 1),
-         arg_in(rows),
-         arg(keys),
-         arg(order),
-         static_cast<int32_t>(columns),
-         static_cast<int32_t>(run),
-         static_cast<int32_t>(kept));
-  if (columns <= run) {
-    return first_of(order, kept);
-  }
-  Tensor merged_keys = at::empty_like(keys);
-  Tensor merged_order = at::empty_like(order);
-  // Longer chunks spend less on finding their inputs.
-  const int64_t longest_chunk = 512;
-  for (int64_t width = run; width < columns; width *= 2) {
-    const int64_t outputs = std::min(2 * width, kept);
-    const int64_t chunk = std::min(outputs, longest_chunk);
-    const int64_t pairs = (columns + 2 * width - 1) / (2 * width);
-    const int64_t chunks = pairs * (ceil_div(outputs, chunk));
-    launch(rows,
-           sources::sort,
-           "merge_runs",
-           {{"WG_SIZE", kWorkGroup}, width_of_key},
-           range(chunks, rows.size(0), kWorkGroup, 1),
-           arg_in(keys),
-           arg_in(order),
-           arg(merged_keys),
-           arg(merged_order),
-           static_cast<int32_t>(columns),
-           static_cast<int32_t>(width),
-           static_cast<int32_t>(chunk),
-           static_cast<int32_t>(kept));
-    std::swap(keys, merged_keys);
-    std::swap(order, merged_order);
-  }
-  return first_of(order, kept);
+  return aten::device_of(rows).is_cpu()
+             ? order_by_runs(rows, descending, kept)
+             : order_by_groups(rows, descending, kept);
 }
 
 Tensor as_rows(const Tensor& self, int64_t dim) {

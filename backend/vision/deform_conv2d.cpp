@@ -48,11 +48,11 @@ int64_t out_size(
   return (in + 2 * pad - (dilation * (kernel - 1) + 1)) / stride + 1;
 }
 
-void check_sizes(const Tensor& input,
-                 const Tensor& weight,
-                 const Tensor& offset,
-                 const Tensor& mask,
-                 const Options& options) {
+void check_tensors(const Tensor& input,
+                   const Tensor& weight,
+                   const Tensor& offset,
+                   const Tensor& mask,
+                   const Options& options) {
   TORCH_CHECK(input.dim() == 4, "deform_conv2d: input must have 4 dimensions");
   TORCH_CHECK(offset.dim() == 4,
               "deform_conv2d: offset must have 4 dimensions");
@@ -73,6 +73,11 @@ void check_sizes(const Tensor& input,
                 " on ",
                 other.device());
   }
+}
+
+void check_options(const Tensor& input,
+                   const Tensor& weight,
+                   const Options& options) {
   TORCH_CHECK(weight.size(2) > 0 && weight.size(3) > 0,
               "weight_h: ",
               weight.size(2),
@@ -104,6 +109,14 @@ void check_sizes(const Tensor& input,
   TORCH_CHECK(input.size(1) % options.offset_groups == 0,
               "deform_conv2d: input channels must be divisible by the number "
               "of offset groups");
+}
+
+// That the output is not empty, and that offset and mask are of its size.
+void check_sizes(const Tensor& input,
+                 const Tensor& weight,
+                 const Tensor& offset,
+                 const Tensor& mask,
+                 const Options& options) {
   const int64_t filter_size = weight.size(2) * weight.size(3);
   const int64_t height = out_size(input.size(2),
                                   weight.size(2),
@@ -138,6 +151,16 @@ void check_sizes(const Tensor& input,
   if (options.use_mask) {
     check("mask", mask, 1);
   }
+}
+
+void check_arguments(const Tensor& input,
+                     const Tensor& weight,
+                     const Tensor& offset,
+                     const Tensor& mask,
+                     const Options& options) {
+  check_tensors(input, weight, offset, mask, options);
+  check_options(input, weight, options);
+  check_sizes(input, weight, offset, mask, options);
 }
 
 DeformConvGeometry geometry_of(const Tensor& input,
@@ -239,7 +262,7 @@ Tensor deform_conv2d(const Tensor& input,
                         groups,
                         offset_groups,
                         use_mask};
-  check_sizes(input, weight, offset, mask, options);
+  check_arguments(input, weight, offset, mask, options);
   const Tensor out =
       at::empty({input.size(0), weight.size(0), offset.size(2), offset.size(3)},
                 input.options());
@@ -249,6 +272,44 @@ Tensor deform_conv2d(const Tensor& input,
     at::bmm_out(image, problem.weight, problem.columns(n));
   }
   return out.add_(bias.view({1, -1, 1, 1}));
+}
+
+// Each image writes its part, and adds to that of the weight.
+struct DeformConvGradients {
+  Tensor input;
+  Tensor offset;
+  Tensor mask;
+  Tensor weight;
+};
+
+// Of image `n`; `grad` is that of its output.
+void image_backward(const DeformConvProblem& problem,
+                    const DeformConvGradients& gradients,
+                    const Tensor& grad,
+                    int64_t n) {
+  const DeformConvGeometry& geometry = problem.geometry;
+  const int64_t positions = problem.positions();
+  const int64_t filter_size = geometry.kernel_height * geometry.kernel_width;
+  const Tensor image_grad = grad.view({problem.groups, -1, positions});
+  gradients.weight.add_(
+      at::bmm(image_grad, problem.columns(n).transpose(1, 2)));
+  Tensor grad_columns = problem.empty_columns();
+  Tensor by_group = grad_columns.view({problem.groups, -1, positions});
+  at::bmm_out(by_group, problem.weight.transpose(1, 2), image_grad);
+  problem.run("deformable_image_backward",
+              range(geometry.channels, kWorkGroup),
+              gradients.input.select(0, n),
+              grad_columns,
+              problem.offset.select(0, n),
+              problem.mask_of(n));
+  problem.run("deformable_offset_backward",
+              range(positions, geometry.groups * filter_size, kWorkGroup, 1),
+              gradients.offset.select(0, n),
+              geometry.masked ? gradients.mask.select(0, n) : Tensor(),
+              grad_columns,
+              problem.input.select(0, n),
+              problem.offset.select(0, n),
+              problem.mask_of(n));
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> deform_conv2d_backward(
@@ -276,42 +337,23 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> deform_conv2d_backward(
                         groups,
                         offset_groups,
                         use_mask};
-  check_sizes(input, weight, offset, mask, options);
+  check_arguments(input, weight, offset, mask, options);
   const DeformConvProblem problem(input, weight, offset, mask, options);
-  const int64_t positions = problem.positions();
   const Tensor grads = grad.contiguous();  // copy: a matrix an image
   const auto contiguous = at::MemoryFormat::Contiguous;
-  const Tensor grad_input = at::empty(
-      input.sizes(), input.options().dtype(compute_type(input.scalar_type())));
-  const Tensor grad_offset = at::empty_like(problem.offset, contiguous);
-  const Tensor grad_mask = at::zeros_like(problem.mask, {}, contiguous);
-  const Tensor grad_weight = at::zeros_like(problem.weight);
-  const int64_t filter_size = weight.size(2) * weight.size(3);
+  const auto type = compute_type(input.scalar_type());
+  const DeformConvGradients gradients{
+      at::empty(input.sizes(), input.options().dtype(type)),
+      at::empty_like(problem.offset, contiguous),
+      at::zeros_like(problem.mask, {}, contiguous),
+      at::zeros_like(problem.weight)};
   for (int64_t n = 0; n < input.size(0); ++n) {
-    const Tensor image_grad = grads.select(0, n).view({groups, -1, positions});
-    grad_weight.add_(at::bmm(image_grad, problem.columns(n).transpose(1, 2)));
-    Tensor grad_columns = problem.empty_columns();
-    Tensor by_group = grad_columns.view({groups, -1, positions});
-    at::bmm_out(by_group, problem.weight.transpose(1, 2), image_grad);
-    problem.run("deformable_image_backward",
-                range(input.size(1), kWorkGroup),
-                grad_input.select(0, n),
-                grad_columns,
-                problem.offset.select(0, n),
-                problem.mask_of(n));
-    problem.run("deformable_offset_backward",
-                range(positions, offset_groups * filter_size, kWorkGroup, 1),
-                grad_offset.select(0, n),
-                use_mask ? grad_mask.select(0, n) : Tensor(),
-                grad_columns,
-                problem.input.select(0, n),
-                problem.offset.select(0, n),
-                problem.mask_of(n));
+    image_backward(problem, gradients, grads.select(0, n), n);
   }
-  return {grad_input.to(input.scalar_type()),
-          grad_weight.view(weight.sizes()),
-          grad_offset,
-          grad_mask,
+  return {gradients.input.to(input.scalar_type()),
+          gradients.weight.view(weight.sizes()),
+          gradients.offset,
+          gradients.mask,
           grads.sum({0, 2, 3})};
 }
 

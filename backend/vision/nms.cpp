@@ -17,8 +17,7 @@ using at::Tensor;
 
 constexpr int kSelectGroup = 256;  // WG_SIZE of nms_groups.cl
 
-// Indices of the boxes that stay, by descending score.
-Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
+void check_boxes(const Tensor& dets, const Tensor& scores) {
   TORCH_CHECK(
       dets.dim() == 2, "boxes should be a 2d tensor, got ", dets.dim(), "D");
   TORCH_CHECK(dets.size(1) == 4,
@@ -35,6 +34,11 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
               " and ",
               scores.size(0));
   check_floating("nms", dets);
+}
+
+// Indices of the boxes that stay, by descending score.
+Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
+  check_boxes(dets, scores);
   const int64_t count = dets.size(0);
   if (count == 0) {
     return at::empty({0}, dets.options().dtype(at::kLong));
