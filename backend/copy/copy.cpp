@@ -3,6 +3,7 @@
 #include "../../cpp/device/host_allocator.h"
 #include "../../cpp/device/stream.h"
 #include "../../cpp/runtime/caching_allocator.h"
+#include "../common/dtype_check.h"
 #include "../common/float64_bits.h"
 #include "../float8/float8.h"
 #include "../pointwise/joined.h"
@@ -77,8 +78,10 @@ Tensor staging(const Tensor& like, c10::Device device, at::ScalarType dtype) {
              : at::empty(like.sizes(), options);
 }
 
-// In place.
+// In place. As the CPU's copies do, it refuses bool by its own name.
 void negate(const Tensor& tensor) {
+  check_implemented(
+      tensor.scalar_type() != at::kBool, "neg", tensor.scalar_type());
   if (lacks_float64(tensor)) {
     float64_bits(tensor).bitwise_xor_(std::numeric_limits<int64_t>::min());
   } else {

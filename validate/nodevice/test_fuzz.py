@@ -323,6 +323,14 @@ def test_a_sparse_layout_that_both_refuse():
     assert not known.error(program, None, ValueError(str(on_cpu)))
 
 
+def test_a_negation_that_both_refuse():
+    on_cpu = NotImplementedError("\"neg_cpu\" not implemented for 'Bool'")
+    mine = NotImplementedError("\"neg\" not implemented for 'Bool'")
+    assert known.error(generate(1), mine, on_cpu)
+    assert not known.error(generate(1), mine, None)
+    assert not known.error(generate(1), RuntimeError(str(mine)), on_cpu)
+
+
 def test_a_variance_that_only_the_cpu_refuses():
     on_cpu = RuntimeError("std_var_all: Unsupported dtype BFloat16")
     assert known.error(generate(1), None, on_cpu)

@@ -47,3 +47,10 @@ def test_into_a_lazy_tensor(device, view, where):
     _VIEWS[view](expected).copy_(source)
     _VIEWS[view](result).copy_(source.to(device) if where == "device" else source)
     assert torch.equal(result.cpu(), expected)
+
+
+def test_no_negated_view_becomes_bool(device):
+    for dtype in (torch.float32, torch.complex64):
+        x = torch._neg_view(torch.randn(2, 3, dtype=dtype).to(device))
+        with pytest.raises(NotImplementedError, match='"neg" not implemented for'):
+            torch.zeros(2, 3, dtype=torch.bool, device=device).copy_(x)
