@@ -37,17 +37,19 @@ int64_t shared_heads(int64_t group, int64_t head_dim, bool is_cpu) {
   return std::min(group, most);
 }
 
-}  // namespace
+// How the keys of a head are split.
+struct KeyParts {
+  int64_t heads;   // of queries that share what is read
+  int64_t chunks;  // of so many heads
+  int64_t keys_of_part;
+  int64_t parts;
+};
 
-void attention_decode(const Attention& attention,
-                      const Tensor& out,
-                      const Tensor& logsumexp) {
+KeyParts parts_of(const Attention& attention, const runtime::Device& device) {
   const AttentionShape& shape = attention.shape;
-  const runtime::Device& device = aten::device_of(out);
   const bool is_cpu = device.is_cpu();
-  const int64_t head_dim = attention.head_dim();
   const int64_t group = shape.heads / shape.key_heads;
-  const int64_t heads = shared_heads(group, head_dim, is_cpu);
+  const int64_t heads = shared_heads(group, attention.head_dim(), is_cpu);
   const int64_t chunks = shape.key_heads * ceil_div(group, heads);
   const int64_t keys = attention.is_causal ? 1 : shape.keys;
   const int64_t wanted = ceil_div(
@@ -56,7 +58,18 @@ void attention_decode(const Attention& attention,
   const int64_t most = std::max<int64_t>(keys / kFewestKeys, 1);
   const int64_t keys_of_part =
       round_up(ceil_div(keys, std::min(wanted, most)), kTile);
-  const int64_t parts = ceil_div(keys, keys_of_part);
+  return {heads, chunks, keys_of_part, ceil_div(keys, keys_of_part)};
+}
+
+}  // namespace
+
+void attention_decode(const Attention& attention,
+                      const Tensor& out,
+                      const Tensor& logsumexp) {
+  const AttentionShape& shape = attention.shape;
+  const runtime::Device& device = aten::device_of(out);
+  const bool is_cpu = device.is_cpu();
+  const auto [heads, chunks, keys_of_part, parts] = parts_of(attention, device);
   Tensor sums;
   Tensor statistics;
   if (parts > 1) {
@@ -75,7 +88,7 @@ void attention_decode(const Attention& attention,
          is_cpu ? sources::attention_decode_cpu : sources::attention_decode_gpu,
          is_cpu ? "attention_decode_cpu" : "attention_decode_gpu",
          {{"DTYPE", dtype_of(out)},
-          {"HEAD_DIM", columns(head_dim, is_cpu)},
+          {"HEAD_DIM", columns(attention.head_dim(), is_cpu)},
           {"HEADS", heads},
           {"HAS_PARTS", parts > 1},
           {"IS_DENSE", is_dense},

@@ -186,6 +186,29 @@ void run_weight_3x3(const ConvolutionProblem& p,
                    1);
 }
 
+// Rows of outputs whose sums are one part of the gradient, of
+// depthwise_weight.cl. `groups` of a GPU sum each part.
+int64_t rows_of_part(const ConvolutionProblem& p, bool is_cpu, int64_t groups) {
+  const int64_t all_rows = p.images * p.output[1];
+  const int64_t wanted =
+      is_cpu ? all_rows / rows_of_item(p.output[2])
+             : std::min(ceil_div(kGroupsOfWeight, groups),
+                        all_rows * p.output[2] / kPositionsOfGroup);
+  return ceil_div(all_rows, std::clamp<int64_t>(wanted, 1, kMaxParts));
+}
+
+// Adds parts whose layout is the weight's own.
+void sum_parts(const Tensor& partial, Tensor weight) {
+  if (partial.size(0) == 1) {
+    weight.copy_(partial[0]);
+  } else if (weight.scalar_type() == partial.scalar_type()) {
+    at::sum_out(weight, partial, 0);
+  } else {
+    // A sum in a half type would round the parts.
+    weight.copy_(at::sum(partial, 0));
+  }
+}
+
 }  // namespace
 
 void depthwise_backward_weight(const ConvolutionProblem& p,
@@ -197,18 +220,12 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
     if (is_weight_3x3(p, a)) return run_weight_3x3(p, a);
     if (is_weight_in_planes(p, a)) return run_weight_planes(p, a);
   }
-  const int64_t all_rows = p.images * p.output[1];
   // Work-groups of a GPU for each part: one a channel of a filter that is built
   // in, else one a filter element.
   const int64_t groups =
       p.out_channels * (built_in_kernel(p) != 0 ? 1 : p.filter_size());
-  const int64_t wanted =
-      is_cpu ? all_rows / rows_of_item(p.output[2])
-             : std::min(ceil_div(kGroupsOfWeight, groups),
-                        all_rows * p.output[2] / kPositionsOfGroup);
-  const int64_t rows =
-      ceil_div(all_rows, std::clamp<int64_t>(wanted, 1, kMaxParts));
-  const int64_t parts = ceil_div(all_rows, rows);
+  const int64_t rows = rows_of_part(p, is_cpu, groups);
+  const int64_t parts = ceil_div(p.images * p.output[1], rows);
   const Tensor partial =
       empty_like_meta({parts, p.out_channels, 1, 1, p.kernel[1], p.kernel[2]},
                       {},
@@ -242,15 +259,7 @@ void depthwise_backward_weight(const ConvolutionProblem& p,
          plane(p.dilation),
          strides(a.input),
          strides(a.output));
-  Tensor weight = a.weight;
-  if (parts == 1) {
-    weight.copy_(partial[0]);
-  } else if (weight.scalar_type() == partial.scalar_type()) {
-    at::sum_out(weight, partial, 0);
-  } else {
-    // A sum in a half type would round the parts.
-    weight.copy_(at::sum(partial, 0));
-  }
+  sum_parts(partial, a.weight);
 }
 
 }  // namespace torch_opencl::ops

@@ -26,6 +26,15 @@ int64_t width_of(const Tensor& on, int64_t columns) {
   return std::min(round_up(columns, 16), right_width(on, columns));
 }
 
+// No problem here is large.
+ScalarArgument stride_argument(int64_t stride) {
+  return index_argument(stride, false);
+}
+
+Vector4 size_of(const Tensor& image) {
+  return vector4({image.size(2), image.size(3), image.size(4)});
+}
+
 // out[o] = sum of filter elements t of panels[first_element + t * element_step]
 // * image[o * step + origin + t * dilation], in elements of `run`.
 struct DirectProduct {
@@ -53,11 +62,6 @@ void multiply_directly(const Tensor& image,
   const int64_t at_once = tiles_at_once(
       out, tiles, 1, height * width * product.run * product.panel_elements);
   const Tensor zeros = at::zeros({product.run}, image.options());
-  const Spatial image_size{image.size(2), image.size(3), image.size(4)};
-  const Spatial out_size{out.size(2), out.size(3), out.size(4)};
-  const auto stride = [](int64_t value) {
-    return index_argument(value, false);
-  };
   launch(out,
          sources::direct,
          "direct_cpu",
@@ -78,26 +82,26 @@ void multiply_directly(const Tensor& image,
          static_cast<int32_t>(rows),
          static_cast<int32_t>(columns),
          static_cast<int32_t>(product.run),
-         vector4(image_size),
-         vector4(out_size),
+         size_of(image),
+         size_of(out),
          vector4(product.filter),
          vector4(product.step),
          vector4(product.origin),
          vector4(product.dilation),
-         stride(image.stride(0)),
-         stride(image.stride(2)),
-         stride(image.stride(3)),
-         stride(image.stride(4)),
-         stride(out.stride(0)),
-         stride(out.stride(2)),
-         stride(out.stride(3)),
-         stride(out.stride(4)),
-         stride(out.stride(1)),
+         stride_argument(image.stride(0)),
+         stride_argument(image.stride(2)),
+         stride_argument(image.stride(3)),
+         stride_argument(image.stride(4)),
+         stride_argument(out.stride(0)),
+         stride_argument(out.stride(2)),
+         stride_argument(out.stride(3)),
+         stride_argument(out.stride(4)),
+         stride_argument(out.stride(1)),
          static_cast<int32_t>(product.panel_elements),
          static_cast<int32_t>(product.first_element),
          vector4(product.element_step),
          static_cast<int32_t>(bias.defined()),
-         stride(bias.defined() ? bias.stride(0) : 0),
+         stride_argument(bias.defined() ? bias.stride(0) : 0),
          static_cast<int32_t>(at_once),
          static_cast<int32_t>(std::min(row_tiles, kRowTilesOfStrip)));
 }
@@ -161,6 +165,41 @@ Tensor with_channels_last(const Tensor& image) {
   }
   // copy: the product's rows run along the channels
   return image.contiguous(at::MemoryFormat::ChannelsLast3d);
+}
+
+// A gradient of outputs as left operand: output channels by pixels.
+struct GradientRows {
+  Tensor values;
+  bool in_place;
+  int64_t row_stride;
+  int64_t image_stride;
+  int64_t pixel_stride;
+};
+
+// In panels of `height` output channels, or unpacked: a tile's pieces are then
+// half a line each, and packing pays where they are read often.
+GradientRows gradient_rows_of(const ConvolutionProblem& p,
+                              const Tensor& grad,
+                              int64_t height,
+                              int64_t readers) {
+  if (grad.stride(1) == 1 && p.out_channels >= height && readers <= 2) {
+    return {grad, true, 1, grad.stride(0), grad.stride(4)};
+  }
+  const int64_t pixels = p.images * p.pixels();
+  return {pack(grad,
+               {arg(grad),
+                level(p.out_channels, grad.stride(1)),
+                pixels_of(p, grad),
+                0},
+               1,
+               p.out_channels,
+               pixels,
+               height,
+               false),
+          false,
+          pixels,
+          p.pixels() * height,
+          height};
 }
 
 // A product of whole tiles of `rows` pixels.
@@ -306,26 +345,9 @@ void direct_backward_weight(const ConvolutionProblem& p,
     const Tensor& image = chunk.input;
     const int64_t width = width_of(grad, run);
     const int64_t height = left_width(grad, p.out_channels);
-    const int64_t pixels = chunk.problem.images * p.pixels();
-    // A tile's pieces of the gradient are half a line each: packing pays where
-    // they are read often.
     const int64_t readers = p.filter_size() / merged * ceil_div(run, width);
-    const bool in_place =
-        grad.stride(1) == 1 && p.out_channels >= height && readers <= 2;
-    const Tensor left = in_place ? grad
-                                 : pack(grad,
-                                        {arg(grad),
-                                         level(p.out_channels, grad.stride(1)),
-                                         pixels_of(p, grad),
-                                         0},
-                                        1,
-                                        p.out_channels,
-                                        pixels,
-                                        height,
-                                        false);
-    const auto stride = [](int64_t value) {
-      return index_argument(value, false);
-    };
+    const GradientRows left =
+        gradient_rows_of(chunk.problem, grad, height, readers);
     launch(grad,
            sources::direct_weight,
            "direct_weight_cpu",
@@ -334,31 +356,31 @@ void direct_backward_weight(const ConvolutionProblem& p,
             {"ROWS", height},
             {"ROWS_AT_ONCE", rows_at_once(grad, height)},
             {"COLUMNS", width},
-            {"IN_PLACE", in_place}},
+            {"IN_PLACE", left.in_place}},
            range(ceil_div(p.out_channels, height), readers, 1, 1),
-           arg_in(left),
-           stride(in_place ? 1 : pixels),
-           stride(in_place ? grad.stride(0) : p.pixels() * height),
-           stride(in_place ? grad.stride(4) : height),
+           arg_in(left.values),
+           stride_argument(left.row_stride),
+           stride_argument(left.image_stride),
+           stride_argument(left.pixel_stride),
            arg_in(image),
            arg(a.weight),
            static_cast<int32_t>(p.out_channels),
            static_cast<int32_t>(run),
            static_cast<int32_t>(chunk.problem.images),
-           vector4({image.size(2), image.size(3), image.size(4)}),
+           size_of(image),
            vector4(p.output),
            vector4(kernel),
            vector4(p.stride),
            vector4(has_few ? Spatial{0, 0, 0} : p.padding),
            vector4(p.dilation),
-           stride(image.stride(0)),
-           stride(image.stride(2)),
-           stride(image.stride(3)),
-           stride(image.stride(4)),
+           stride_argument(image.stride(0)),
+           stride_argument(image.stride(2)),
+           stride_argument(image.stride(3)),
+           stride_argument(image.stride(4)),
            static_cast<int32_t>(p.channels),
-           stride(a.weight.stride(0)),
-           stride(a.weight.stride(1)),
-           stride(a.weight.stride(4)),
+           stride_argument(a.weight.stride(0)),
+           stride_argument(a.weight.stride(1)),
+           stride_argument(a.weight.stride(4)),
            static_cast<int32_t>(!chunk.is_first));
   };
   for_each_chunk(p,

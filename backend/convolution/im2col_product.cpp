@@ -73,6 +73,38 @@ int64_t elements_of_columns(const ConvolutionProblem& p) {
   return p.groups * p.depth() * p.pixels();
 }
 
+// Writes an image's gradient: the sums of its columns.
+void sum_columns(const ConvolutionProblem& p,
+                 const Tensor& columns,
+                 const Tensor& image) {
+  const int64_t run = aten::device_of(image).is_cpu() ? kRun : 1;
+  const auto stride = [&p](int64_t value) {
+    return index_argument(value, p.is_large);
+  };
+  with_geometry(p, [&](const auto&... geometry) {
+    launch(image,
+           sources::col2im_sum,
+           "col2im_sum",
+           {{"DTYPE", dtype_of(image)}, {"RUN", run}, {"IS_LARGE", p.is_large}},
+           range(ceil_div(p.input[2], run),
+                 p.input[0] * p.input[1],
+                 p.images * p.channels,
+                 1,
+                 1,
+                 1),
+           arg_in(columns),
+           arg(image),
+           static_cast<int32_t>(p.channels),
+           geometry...,
+           static_cast<int32_t>(p.images),
+           stride(image.stride(0)),
+           stride(image.stride(1)),
+           stride(image.stride(2)),
+           stride(image.stride(3)),
+           stride(image.stride(4)));
+  });
+}
+
 }  // namespace
 
 void im2col_forward(const ConvolutionProblem& p,
@@ -120,7 +152,6 @@ void im2col_forward(const ConvolutionProblem& p,
 
 void im2col_backward_data(const ConvolutionProblem& p,
                           const ConvolutionArguments& a) {
-  const bool is_cpu = aten::device_of(a.input).is_cpu();
   const int64_t rows = p.depth();
   const int64_t depth = p.out_channels / p.groups;
   const Tensor weight = with_pixel_stride(a.weight);
@@ -135,14 +166,9 @@ void im2col_backward_data(const ConvolutionProblem& p,
                 rows,
                 depth,
                 left_width(weight, rows));
-  const auto stride = [&p](int64_t value) {
-    return index_argument(value, p.is_large);
-  };
   const auto add_chunk = [&](const Chunk& chunk) {
     const Tensor& grad = chunk.output;
-    const Tensor& image = chunk.input;
-    const int64_t images = chunk.problem.images;
-    const int64_t pixels = images * p.pixels();
+    const int64_t pixels = chunk.problem.images * p.pixels();
     const Tensor right = pack(grad,
                               {arg(grad),
                                pixels_of(p, grad),
@@ -164,30 +190,7 @@ void im2col_backward_data(const ConvolutionProblem& p,
              {arg(columns), pixels, level(pixels, 1), rows * pixels},
              {},
              p.is_large);
-    const int64_t run = is_cpu ? kRun : 1;
-    with_geometry(p, [&](const auto&... geometry) {
-      launch(
-          image,
-          sources::col2im_sum,
-          "col2im_sum",
-          {{"DTYPE", dtype_of(image)}, {"RUN", run}, {"IS_LARGE", p.is_large}},
-          range(ceil_div(p.input[2], run),
-                p.input[0] * p.input[1],
-                images * p.channels,
-                1,
-                1,
-                1),
-          arg_in(columns),
-          arg(image),
-          static_cast<int32_t>(p.channels),
-          geometry...,
-          static_cast<int32_t>(images),
-          stride(image.stride(0)),
-          stride(image.stride(1)),
-          stride(image.stride(2)),
-          stride(image.stride(3)),
-          stride(image.stride(4)));
-    });
+    sum_columns(chunk.problem, columns, chunk.input);
   };
   for_each_chunk(p,
                  a.input,

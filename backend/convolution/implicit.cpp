@@ -318,6 +318,52 @@ Remainder remainder_of(const ConvolutionProblem& p, size_t d, int64_t first) {
   return r;
 }
 
+using Remainders = std::array<Remainder, 3>;
+
+// Writes the data gradient's positions of these remainders, which are all of
+// them where it `is_whole`.
+void run_data_product(const ConvolutionProblem& p,
+                      const ConvolutionArguments& a,
+                      const Remainders& r,
+                      bool is_whole) {
+  const auto all = [&r](int64_t Remainder::*member) {
+    return Spatial{r[0].*member, r[1].*member, r[2].*member};
+  };
+  Side weight = side_of_weight(p, a.weight, 1);
+  weight.view = arg_in(a.weight);
+  Side image = side_of_image(p, a.input);
+  for (size_t d = 0; d < 3; ++d) {
+    weight.view.offset += r[d].element * weight.grid.strides[d];
+    // The remainder is what the origin was made of.
+    const int64_t first = (r[d].origin * p.stride[d] - p.padding[d]) +
+                          r[d].element * p.dilation[d];
+    image.view.offset += first * image.grid.strides[d];
+  }
+  weight.grid = {all(&Remainder::filter_size),
+                 scaled(weight.grid.strides, all(&Remainder::element_stride))};
+  image.grid = {all(&Remainder::positions),
+                scaled(image.grid.strides, p.stride)};
+  run({.is_weight_gradient = false,
+       .groups = p.groups,
+       .channels = p.out_channels / p.groups,
+       .images = p.images,
+       .walk = {{image.grid.sizes, {}},
+                {weight.grid.sizes, {}},
+                {1, 1, 1},
+                all(&Remainder::origin),
+                all(&Remainder::element_step),
+                p.output},
+       .image = a.output,
+       .left = weight,
+       .out = image,
+       .addend = {},
+       .target = is_whole ? std::optional(EpilogueTarget{"convolution_backward",
+                                                         a.input,
+                                                         {a.output, a.weight},
+                                                         true})
+                          : std::nullopt});
+}
+
 }  // namespace
 
 bool supports_implicit(const ConvolutionProblem& p,
@@ -373,13 +419,12 @@ void implicit_backward_weight(const ConvolutionProblem& p,
 
 void implicit_backward_data(const ConvolutionProblem& p,
                             const ConvolutionArguments& a) {
-  std::vector<std::array<Remainder, 3>> products;
+  std::vector<Remainders> products;
   bool has_untouched = false;
   for (int64_t i = 0; i < count_of(p.stride); ++i) {
-    const std::array<Remainder, 3> r{
-        remainder_of(p, 0, i / (p.stride[1] * p.stride[2])),
-        remainder_of(p, 1, i / p.stride[2] % p.stride[1]),
-        remainder_of(p, 2, i % p.stride[2])};
+    const Remainders r{remainder_of(p, 0, i / (p.stride[1] * p.stride[2])),
+                       remainder_of(p, 1, i / p.stride[2] % p.stride[1]),
+                       remainder_of(p, 2, i % p.stride[2])};
     if (r[0].positions * r[1].positions * r[2].positions == 0) {
       continue;
     }
@@ -393,45 +438,8 @@ void implicit_backward_data(const ConvolutionProblem& p,
     a.input.zero_();
   }
   const bool is_whole = products.size() == 1 && !has_untouched;
-  for (const std::array<Remainder, 3>& r : products) {
-    const auto all = [&r](int64_t Remainder::*member) {
-      return Spatial{r[0].*member, r[1].*member, r[2].*member};
-    };
-    Side weight = side_of_weight(p, a.weight, 1);
-    weight.view = arg_in(a.weight);
-    Side image = side_of_image(p, a.input);
-    for (size_t d = 0; d < 3; ++d) {
-      weight.view.offset += r[d].element * weight.grid.strides[d];
-      // The remainder is what the origin was made of.
-      const int64_t first = (r[d].origin * p.stride[d] - p.padding[d]) +
-                            r[d].element * p.dilation[d];
-      image.view.offset += first * image.grid.strides[d];
-    }
-    weight.grid = {
-        all(&Remainder::filter_size),
-        scaled(weight.grid.strides, all(&Remainder::element_stride))};
-    image.grid = {all(&Remainder::positions),
-                  scaled(image.grid.strides, p.stride)};
-    run({.is_weight_gradient = false,
-         .groups = p.groups,
-         .channels = p.out_channels / p.groups,
-         .images = p.images,
-         .walk = {{image.grid.sizes, {}},
-                  {weight.grid.sizes, {}},
-                  {1, 1, 1},
-                  all(&Remainder::origin),
-                  all(&Remainder::element_step),
-                  p.output},
-         .image = a.output,
-         .left = weight,
-         .out = image,
-         .addend = {},
-         .target = is_whole
-                       ? std::optional(EpilogueTarget{"convolution_backward",
-                                                      a.input,
-                                                      {a.output, a.weight},
-                                                      true})
-                       : std::nullopt});
+  for (const Remainders& r : products) {
+    run_data_product(p, a, r, is_whole);
   }
 }
 

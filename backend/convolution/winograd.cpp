@@ -202,6 +202,52 @@ void launch_rows_of_channels(const ConvolutionProblem& p,
                as_int(matrices.frequency_stride));
 }
 
+// Into `matrices`, of `tiles` tiles from `first` on.
+void transform_input_on_cpu(const ConvolutionProblem& p,
+                            const Tensor& input,
+                            const FrequencyMatrices& matrices,
+                            int64_t first,
+                            int64_t tiles) {
+  const auto transform = [&](const char* kernel, const auto&... more) {
+    launch_rows_of_channels(p,
+                            input,
+                            kernel,
+                            matrices,
+                            first,
+                            tiles,
+                            arg_in(input),
+                            arg(matrices.values),
+                            as_int(p.padding[1]),
+                            as_int(p.padding[2]),
+                            more...);
+  };
+  if (has_vectors_innermost(input)) {
+    transform("winograd_input_channels");
+  } else {
+    transform("winograd_input_planes", as_int(extent_of(input)));
+  }
+}
+
+void transform_output_on_cpu(const ConvolutionProblem& p,
+                             const FrequencyMatrices& products,
+                             const ConvolutionArguments& a,
+                             int64_t first,
+                             int64_t tiles) {
+  launch_rows_of_channels(p,
+                          a.output,
+                          has_vectors_innermost(a.output)
+                              ? "winograd_output_channels"
+                              : "winograd_output_planes",
+                          products,
+                          first,
+                          tiles,
+                          arg_in(products.values),
+                          arg_in(a.bias),
+                          arg(a.output),
+                          as_int(a.bias.defined()),
+                          as_int(a.bias.defined() ? a.bias.stride(0) : 0));
+}
+
 // The products have tiles as their rows, which are read where they lie, and
 // output channels as columns.
 void forward_on_cpu(const ConvolutionProblem& p,
@@ -219,24 +265,7 @@ void forward_on_cpu(const ConvolutionProblem& p,
         matrices_by_channels(a.input, rows, p.channels);
     const FrequencyMatrices products =
         matrices_by_channels(a.output, rows, p.out_channels);
-    const auto transform = [&](const char* kernel, const auto&... more) {
-      launch_rows_of_channels(p,
-                              a.input,
-                              kernel,
-                              images,
-                              first,
-                              tiles,
-                              arg_in(a.input),
-                              arg(images.values),
-                              as_int(p.padding[1]),
-                              as_int(p.padding[2]),
-                              more...);
-    };
-    if (has_vectors_innermost(a.input)) {
-      transform("winograd_input_channels");
-    } else {
-      transform("winograd_input_planes", as_int(extent_of(a.input)));
-    }
+    transform_input_on_cpu(p, a.input, images, first, tiles);
     multiply(products.values,
              {.batch = kFrequencies,
               .rows = rows,
@@ -255,19 +284,7 @@ void forward_on_cpu(const ConvolutionProblem& p,
               products.frequency_stride},
              {},
              false);
-    launch_rows_of_channels(p,
-                            a.output,
-                            has_vectors_innermost(a.output)
-                                ? "winograd_output_channels"
-                                : "winograd_output_planes",
-                            products,
-                            first,
-                            tiles,
-                            arg_in(products.values),
-                            arg_in(a.bias),
-                            arg(a.output),
-                            as_int(a.bias.defined()),
-                            as_int(a.bias.defined() ? a.bias.stride(0) : 0));
+    transform_output_on_cpu(p, products, a, first, tiles);
   }
 }
 

@@ -80,24 +80,24 @@ std::string number(int value) {
   return std::to_string(value);
 }
 
-std::string text_of(const MultiTensorLaunch& launch,
-                    const std::string& statements,
-                    const Shape& shape,
-                    int group) {
-  const std::vector<ListOperand>& operands = launch.lists;
-  // Whoever writes a number that all share does so element by element.
-  const bool shares = std::any_of(
+// Whoever writes a number that all share does so element by element.
+bool writes_shared_number(const std::vector<ListOperand>& operands) {
+  return std::any_of(
       operands.begin(), operands.end(), [](const ListOperand& operand) {
         return operand.is_single && operand.is_written;
       });
-  // Intel's compiler makes no vectors of a square root in a loop; plain
-  // arithmetic it unrolls better by itself.
-  bool lanes = group == 1 && !shares && calls_function(statements);
-  for (const ListOperand& operand : operands) {
-    lanes &= operand.is_single || has_lanes(operand.dtype);
-  }
-  std::string text = preamble(launch.compute, true, lanes);
-  text += "typedef struct {\n";
+}
+
+bool have_lanes(const std::vector<ListOperand>& operands) {
+  return std::all_of(
+      operands.begin(), operands.end(), [](const ListOperand& operand) {
+        return operand.is_single || has_lanes(operand.dtype);
+      });
+}
+
+// The type of the table and the head of the kernel.
+std::string signature_text(const Shape& shape, int group) {
+  std::string text = "typedef struct {\n";
   if (shape.all_scalars() > 0) {
     text += "  compute_t scalar[" + number(shape.all_scalars()) + "];\n";
   }
@@ -110,16 +110,24 @@ std::string text_of(const MultiTensorLaunch& launch,
   for (int slot = 0; slot < shape.slots; ++slot) {
     text += ", global uchar *m" + number(slot);
   }
-  text +=
-      ") {\n"
-      "#ifdef COPY_INDEXED_STRUCTS\n  const table_t table = argument;\n"
-      "#else\n#define table argument\n#endif\n"
-      "  const uint chunk = get_group_id(0);\n  int t = 0;\n"
-      "  while (table.first_chunk[t + 1] <= chunk) ++t;\n"
-      "  const size_t begin = (size_t)(chunk - table.first_chunk[t]) * "
-      "length;\n"
-      "  const size_t end = min(begin + length, (size_t)table.elements[t]);\n"
-      "  uint place;\n";
+  return text + ") {\n";
+}
+
+// Finds the work-group's tensor and its elements.
+constexpr const char* kFindChunk =
+    "#ifdef COPY_INDEXED_STRUCTS\n  const table_t table = argument;\n"
+    "#else\n#define table argument\n#endif\n"
+    "  const uint chunk = get_group_id(0);\n  int t = 0;\n"
+    "  while (table.first_chunk[t + 1] <= chunk) ++t;\n"
+    "  const size_t begin = (size_t)(chunk - table.first_chunk[t]) * "
+    "length;\n"
+    "  const size_t end = min(begin + length, (size_t)table.elements[t]);\n"
+    "  uint place;\n";
+
+// The operands' addresses and, of tensors of one element, the values.
+std::string places_text(const std::vector<ListOperand>& operands,
+                        const Shape& shape) {
+  std::string text;
   for (size_t k = 0; k < operands.size(); ++k) {
     const std::string name = operands[k].name;
     const std::string type =
@@ -138,47 +146,79 @@ std::string text_of(const MultiTensorLaunch& launch,
               load_text(operands[k].dtype, name + "_at", "0") + ";\n";
     }
   }
+  return text;
+}
+
+std::string scalars_text(const std::vector<ScalarOperand>& scalars,
+                         const Shape& shape) {
+  std::string text;
   int shared = 0, own = shape.shared_scalars;
-  for (const ScalarOperand& scalar : launch.scalars) {
+  for (const ScalarOperand& scalar : scalars) {
     text += "  const compute_t " + scalar.name + " = table.scalar[" +
             (scalar.values.size() == 1
                  ? number(shared++)
                  : "t * " + number(shape.scalars) + " + " + number(own++)) +
             "];\n";
   }
+  return text;
+}
+
+std::string loads_text(const std::vector<ListOperand>& operands, bool lanes) {
+  std::string text;
+  for (const ListOperand& operand : operands) {
+    if (operand.is_single) {
+      continue;
+    }
+    const std::string at = operand.name + "_at";
+    text += "    value_t " + operand.name;
+    if (operand.is_read) {
+      text += " = " + (lanes ? load_lanes_text(operand.dtype, at, "i", "width")
+                             : load_text(operand.dtype, at, "i"));
+    }
+    text += ";\n";
+  }
+  return text;
+}
+
+std::string stores_text(const std::vector<ListOperand>& operands,
+                        DType compute,
+                        bool lanes) {
+  std::string text;
+  for (const ListOperand& operand : operands) {
+    if (operand.is_written && !operand.is_single) {
+      const std::string at = operand.name + "_at";
+      text +=
+          "    " +
+          (lanes
+               ? store_lanes_text(operand.dtype, at, "i", "width", operand.name)
+               : store_text(operand.dtype, compute, at, "i", operand.name)) +
+          ";\n";
+    }
+  }
+  return text;
+}
+
+std::string text_of(const MultiTensorLaunch& launch,
+                    const std::string& statements,
+                    const Shape& shape,
+                    int group) {
+  const bool shares = writes_shared_number(launch.lists);
+  // Intel's compiler makes no vectors of a square root in a loop; plain
+  // arithmetic it unrolls better by itself.
+  const bool lanes = group == 1 && !shares && calls_function(statements) &&
+                     have_lanes(launch.lists);
+  std::string text = preamble(launch.compute, true, lanes) +
+                     signature_text(shape, group) + kFindChunk +
+                     places_text(launch.lists, shape) +
+                     scalars_text(launch.scalars, shape);
   if (!shares && !lanes) {
     text += kIndependent;
   }
   text += "  for (size_t i = begin + get_local_id(0); i < end; i += " +
           number(lanes ? kValueLanes : group) + ") {\n" +
           (lanes ? "    const int width = (int)(end - i);\n" : "");
-  for (size_t k = 0; k < operands.size(); ++k) {
-    if (operands[k].is_single) {
-      continue;
-    }
-    const std::string name = operands[k].name;
-    text += "    value_t " + name;
-    if (operands[k].is_read) {
-      text +=
-          " = " + (lanes ? load_lanes_text(
-                               operands[k].dtype, name + "_at", "i", "width")
-                         : load_text(operands[k].dtype, name + "_at", "i"));
-    }
-    text += ";\n";
-  }
-  text += statements;
-  for (size_t k = 0; k < operands.size(); ++k) {
-    if (operands[k].is_written && !operands[k].is_single) {
-      const std::string name = operands[k].name;
-      const std::string at = name + "_at";
-      text +=
-          "    " +
-          (lanes
-               ? store_lanes_text(operands[k].dtype, at, "i", "width", name)
-               : store_text(operands[k].dtype, launch.compute, at, "i", name)) +
-          ";\n";
-    }
-  }
+  text += loads_text(launch.lists, lanes) + statements +
+          stores_text(launch.lists, launch.compute, lanes);
   return text + "  }\n}\n";
 }
 
@@ -286,6 +326,65 @@ uint32_t chunk_length(const runtime::Device& device,
       std::clamp<int64_t>(share / 1024 * 1024, 8192, 65536));
 }
 
+// Those that all tensors share.
+std::vector<double> shared_scalars(const MultiTensorLaunch& launch) {
+  std::vector<double> shared;
+  for (const ScalarOperand& scalar : launch.scalars) {
+    if (scalar.values.size() == 1) {
+      shared.push_back(scalar.values[0]);
+    }
+  }
+  return shared;
+}
+
+// Adds tensor `t`, all but its buffers, to the table.
+void append_tensor(Batch& batch,
+                   const MultiTensorLaunch& launch,
+                   size_t t,
+                   const std::vector<uint32_t>& places,
+                   uint32_t length) {
+  const int64_t elements = launch.elements[t];
+  for (const ListOperand& list : launch.lists) {
+    if (list.is_written) {
+      batch.written.push_back(list.places[t].written);
+    }
+  }
+  batch.places.insert(batch.places.end(), places.begin(), places.end());
+  batch.elements.push_back(static_cast<uint32_t>(elements));
+  batch.first_chunk.push_back(
+      batch.first_chunk.back() +
+      static_cast<uint32_t>(ceil_div(elements, length)));
+  for (const ScalarOperand& scalar : launch.scalars) {
+    if (scalar.values.size() > 1) {
+      batch.scalars.push_back(scalar.values[t]);
+    }
+  }
+}
+
+void launch_batch(runtime::Queue& queue,
+                  runtime::Kernel& kernel,
+                  const Batch& batch,
+                  const Shape& shape,
+                  uint32_t length) {
+  const int group = group_size(queue.device());
+  const size_t chunks = batch.first_chunk.back();
+  const std::vector<unsigned char> bytes = bytes_of(batch, shape);
+  const std::lock_guard lock(kernel.mutex);
+  cl_uint index = 0;
+  runtime::bind_bytes(kernel.handle, index, bytes.data(), bytes.size());
+  runtime::bind_argument(kernel.handle, index, length);
+  for (int slot = 0; slot < shape.slots; ++slot) {
+    const cl_mem memory = slot < static_cast<int>(batch.slots.size())
+                              ? batch.slots[slot]
+                              : batch.slots[0];
+    runtime::bind_bytes(kernel.handle, index, &memory, sizeof(memory));
+  }
+  queue.launch(kernel, range(chunks * group, group));
+  for (const void* address : batch.written) {
+    queue.wrote(address);
+  }
+}
+
 }  // namespace
 
 std::optional<BufferView> place_of(const Tensor& tensor) {
@@ -357,40 +456,17 @@ void launch_multi_tensor(runtime::Queue& queue,
                          runtime::Kernel& kernel,
                          const MultiTensorLaunch& launch) {
   const Shape shape = shape_of(launch);
-  const int group = group_size(queue.device());
   const uint32_t length = chunk_length(queue.device(), launch.elements);
-  std::vector<double> shared;
-  for (const ScalarOperand& scalar : launch.scalars) {
-    if (scalar.values.size() == 1) {
-      shared.push_back(scalar.values[0]);
-    }
-  }
+  const std::vector<double> shared = shared_scalars(launch);
   Batch batch{.scalars = shared};
   const auto flush = [&] {
-    if (batch.elements.empty()) {
-      return;
+    if (!batch.elements.empty()) {
+      launch_batch(queue, kernel, batch, shape, length);
+      batch = Batch{.scalars = shared};
     }
-    const size_t chunks = batch.first_chunk.back();
-    const std::vector<unsigned char> bytes = bytes_of(batch, shape);
-    const std::lock_guard lock(kernel.mutex);
-    cl_uint index = 0;
-    runtime::bind_bytes(kernel.handle, index, bytes.data(), bytes.size());
-    runtime::bind_argument(kernel.handle, index, length);
-    for (int slot = 0; slot < shape.slots; ++slot) {
-      const cl_mem memory = slot < static_cast<int>(batch.slots.size())
-                                ? batch.slots[slot]
-                                : batch.slots[0];
-      runtime::bind_bytes(kernel.handle, index, &memory, sizeof(memory));
-    }
-    queue.launch(kernel, range(chunks * group, group));
-    for (const void* address : batch.written) {
-      queue.wrote(address);
-    }
-    batch = Batch{.scalars = shared};
   };
   for (size_t t = 0; t < launch.elements.size(); ++t) {
-    const int64_t elements = launch.elements[t];
-    if (elements == 0) {
+    if (launch.elements[t] == 0) {
       continue;
     }
     std::vector<cl_mem> slots = batch.slots;
@@ -404,21 +480,7 @@ void launch_multi_tensor(runtime::Queue& queue,
       TORCH_INTERNAL_ASSERT(slots.size() <= static_cast<size_t>(shape.slots));
     }
     batch.slots = std::move(slots);
-    for (const ListOperand& list : launch.lists) {
-      if (list.is_written) {
-        batch.written.push_back(list.places[t].written);
-      }
-    }
-    batch.places.insert(batch.places.end(), places.begin(), places.end());
-    batch.elements.push_back(static_cast<uint32_t>(elements));
-    batch.first_chunk.push_back(
-        batch.first_chunk.back() +
-        static_cast<uint32_t>(ceil_div(elements, length)));
-    for (const ScalarOperand& scalar : launch.scalars) {
-      if (scalar.values.size() > 1) {
-        batch.scalars.push_back(scalar.values[t]);
-      }
-    }
+    append_tensor(batch, launch, t, places, length);
   }
   flush();
 }

@@ -49,6 +49,72 @@ bool is_compute_typed(const at::TensorBase& on) {
          compute_type(on.scalar_type()) == on.scalar_type();
 }
 
+// What a CPU divides a product into.
+struct CpuTiles {
+  int64_t height;
+  int64_t width;
+  bool shares_panels;
+  int64_t count;          // of each of the batch
+  int64_t of_block;       // TILES_OF_BLOCK
+  int64_t at_once;        // of a work-item
+  int64_t rows_of_strip;  // of tiles
+};
+
+CpuTiles cpu_tiles_of(const at::TensorBase& on, const Product& product) {
+  const InPlace in_place = product.in_place;
+  const int64_t width = in_place == InPlace::kRight
+                            ? widest_columns(on)
+                            : right_width(on, product.columns);
+  const int64_t height = left_width(on, product.rows);
+  const int64_t row_tiles = ceil_div(product.rows, height);
+  const int64_t count = row_tiles * ceil_div(product.columns, width);
+  const bool shares_panels =
+      in_place != InPlace::kNeither && product.shares_panels;
+  const int64_t of_block = tiles_of_block(on);
+  const int64_t at_once = tiles_at_once(
+      on, count, product.batch, height * width * product.depth, of_block);
+  const bool has_strips =
+      of_block > 1 || (in_place == InPlace::kLeft && shares_panels);
+  return {height,
+          width,
+          shares_panels,
+          count,
+          of_block,
+          at_once,
+          has_strips ? std::min(row_tiles, kRowTilesOfStrip) : row_tiles};
+}
+
+template <class... Arguments>
+void launch_cpu_tiles(const at::TensorBase& on,
+                      const Product& product,
+                      const CpuTiles& tiles,
+                      bool is_large,
+                      const Arguments&... arguments) {
+  const InPlace in_place = product.in_place;
+  launch(on,
+         sources::gemm,
+         "gemm_cpu",
+         {{"DTYPE", dtype_of(on)},
+          {"LANES", 16},
+          {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
+           : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
+                                        : "PANELS",
+           1},
+          {tiles.shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
+          {"NON_TEMPORAL",
+           is_non_temporal(aten::device_of(on),
+                           on.scalar_type(),
+                           product.batch * product.rows * product.columns)},
+          {"ROWS", tiles.height},
+          {"ROWS_AT_ONCE", rows_at_once(on, tiles.height)},
+          {"COLUMNS", tiles.width},
+          {"TILES_OF_BLOCK", tiles.of_block},
+          {"SUM_BLOCK", product.sum_block},
+          {"IS_LARGE", is_large}},
+         range(ceil_div(tiles.count, tiles.at_once), product.batch, 1, 1),
+         arguments...);
+}
+
 }  // namespace
 
 int64_t tiles_at_once(const at::TensorBase& on,
@@ -217,49 +283,14 @@ void multiply(const at::TensorBase& on,
                  is_large);
     return;
   }
-  const at::ScalarType compute = compute_type(on.scalar_type());
-  const InPlace in_place = product.in_place;
-  const int64_t width = in_place == InPlace::kRight
-                            ? widest_columns(on)
-                            : right_width(on, product.columns);
-  const int64_t height = left_width(on, product.rows);
-  const int64_t row_tiles = ceil_div(product.rows, height);
-  const int64_t column_tiles = ceil_div(product.columns, width);
-  const bool shares_panels =
-      in_place != InPlace::kNeither && product.shares_panels;
-  const int64_t tiles = row_tiles * column_tiles;
-  const int64_t of_block = tiles_of_block(on);
-  const int64_t at_once = tiles_at_once(
-      on, tiles, product.batch, height * width * product.depth, of_block);
+  const CpuTiles tiles = cpu_tiles_of(on, product);
   with_output(
       output,
       addend,
-      compute,
+      compute_type(on.scalar_type()),
       is_large,
       [&](const auto&... arguments) {
-        launch(
-            on,
-            sources::gemm,
-            "gemm_cpu",
-            {{"DTYPE", dtype_of(on)},
-             {"LANES", 16},
-             {in_place == InPlace::kRight  ? "RIGHT_IN_PLACE"
-              : in_place == InPlace::kLeft ? "LEFT_IN_PLACE"
-                                           : "PANELS",
-              1},
-             {shares_panels ? "SHARES_PANELS" : "HAS_OWN_PANELS", 1},
-             {"NON_TEMPORAL",
-              is_non_temporal(aten::device_of(on),
-                              on.scalar_type(),
-                              product.batch * product.rows * product.columns)},
-             {"ROWS", height},
-             {"ROWS_AT_ONCE", rows_at_once(on, height)},
-             {"COLUMNS", width},
-             {"TILES_OF_BLOCK", of_block},
-             {"SUM_BLOCK", product.sum_block},
-             {"IS_LARGE", is_large}},
-            range(ceil_div(tiles, at_once), product.batch, 1, 1),
-            arguments...);
+        launch_cpu_tiles(on, product, tiles, is_large, arguments...);
       },
       arg_in(left),
       arg_in(right),
@@ -270,11 +301,8 @@ void multiply(const at::TensorBase& on,
       static_cast<int32_t>(product.depth),
       index_argument(product.in_place_stride, is_large),
       index_argument(product.in_place_batch_stride, is_large),
-      static_cast<int32_t>(at_once),
-      static_cast<int32_t>(of_block > 1 ||
-                                   (in_place == InPlace::kLeft && shares_panels)
-                               ? std::min(row_tiles, kRowTilesOfStrip)
-                               : row_tiles));
+      static_cast<int32_t>(tiles.at_once),
+      static_cast<int32_t>(tiles.rows_of_strip));
 }
 
 }  // namespace torch_opencl::ops

@@ -139,6 +139,54 @@ void with_output_and_image(const ProductLaunch& l,
       l.output, l.addend, compute, l.is_large, with_image, arguments...);
 }
 
+// The last line at which a load may begin.
+int32_t last_load(const ProductOperand& operand, const OperandAccess& access) {
+  return static_cast<int32_t>(operand.lines -
+                              (access.is_along_lines ? access.width() : 1));
+}
+
+// Of a work-item, for a step of a tile of `lines` lines.
+int64_t loads_of_item(const ProductTile& tile,
+                      int lines,
+                      const OperandAccess& access) {
+  return lines * tile.step / tile.items() / access.width();
+}
+
+// Calls `function` with the arguments behind the output of a tile's kernel.
+template <class Function>
+void with_tile_arguments(const ProductLaunch& l,
+                         at::ScalarType compute,
+                         int64_t depth_of_part,
+                         const Function& function) {
+  const Product& p = l.product;
+  const auto stride = [&l](int64_t value) {
+    return index_argument(value, l.is_large);
+  };
+  with_output_and_image(l,
+                        compute,
+                        function,
+                        l.left.view,
+                        l.right.view,
+                        l.addend.view,
+                        static_cast<int32_t>(p.rows),
+                        static_cast<int32_t>(p.columns),
+                        static_cast<int32_t>(p.depth),
+                        static_cast<int32_t>(p.batch),
+                        static_cast<int32_t>(depth_of_part),
+                        last_load(l.left, l.left_access),
+                        last_load(l.right, l.right_access),
+                        static_cast<int32_t>(l.left.line.size),
+                        stride(l.left.line.outer_stride),
+                        stride(l.left.line.stride),
+                        stride(l.left.depth_stride),
+                        stride(l.left.batch_stride),
+                        static_cast<int32_t>(l.right.line.size),
+                        stride(l.right.line.outer_stride),
+                        stride(l.right.line.stride),
+                        stride(l.right.depth_stride),
+                        stride(l.right.batch_stride));
+}
+
 void launch_tiles(const at::TensorBase& on,
                   const ProductLaunch& l,
                   const ProductChoice& choice,
@@ -149,20 +197,10 @@ void launch_tiles(const at::TensorBase& on,
   const at::ScalarType compute = compute_type(on.scalar_type());
   const bool is_part = choice.parts > 1;
   const at::ScalarType out = is_part ? compute : on.scalar_type();
-  const auto stride = [&l](int64_t value) {
-    return index_argument(value, l.is_large);
-  };
-  const auto last = [](const ProductOperand& operand,
-                       const OperandAccess& access) {
-    return static_cast<int32_t>(operand.lines -
-                                (access.is_along_lines ? access.width() : 1));
-  };
   const ProductImage* const image = l.image;
   const bool uses_units = choice.units != MatrixUnits::kNone;
-  with_output_and_image(
-      l,
-      compute,
-      [&](const auto&... arguments) {
+  with_tile_arguments(
+      l, compute, choice.depth_of_part, [&](const auto&... arguments) {
         launch_with_epilogue(
             l.target,
             on,
@@ -184,13 +222,11 @@ void launch_tiles(const at::TensorBase& on,
              {"SUM_BLOCK", p.sum_block},
              {"LEFT_ALONG_LINES", l.left_access.is_along_lines},
              {"LEFT_WIDTH", l.left_access.width()},
-             {"LEFT_LOADS",
-              tile.rows * tile.step / tile.items() / l.left_access.width()},
+             {"LEFT_LOADS", loads_of_item(tile, tile.rows, l.left_access)},
              {"LEFT_HAS_LEVELS", l.left.line.outer_stride != 0},
              {"RIGHT_ALONG_LINES", l.right_access.is_along_lines},
              {"RIGHT_WIDTH", l.right_access.width()},
-             {"RIGHT_LOADS",
-              tile.columns * tile.step / tile.items() / l.right_access.width()},
+             {"RIGHT_LOADS", loads_of_item(tile, tile.columns, l.right_access)},
              {"RIGHT_HAS_LEVELS", l.right.line.outer_stride != 0},
              {"OUT_WIDTH", l.output_access.is_wide ? 4 : 1},
              {"OUT_ALONG_ROWS", l.output_access.is_along_rows},
@@ -209,27 +245,7 @@ void launch_tiles(const at::TensorBase& on,
                   1),
             l.output.view,
             arguments...);
-      },
-      l.left.view,
-      l.right.view,
-      l.addend.view,
-      static_cast<int32_t>(p.rows),
-      static_cast<int32_t>(p.columns),
-      static_cast<int32_t>(p.depth),
-      static_cast<int32_t>(p.batch),
-      static_cast<int32_t>(choice.depth_of_part),
-      last(l.left, l.left_access),
-      last(l.right, l.right_access),
-      static_cast<int32_t>(l.left.line.size),
-      stride(l.left.line.outer_stride),
-      stride(l.left.line.stride),
-      stride(l.left.depth_stride),
-      stride(l.left.batch_stride),
-      static_cast<int32_t>(l.right.line.size),
-      stride(l.right.line.outer_stride),
-      stride(l.right.line.stride),
-      stride(l.right.depth_stride),
-      stride(l.right.batch_stride));
+      });
 }
 
 }  // namespace

@@ -59,12 +59,34 @@ DType part_dtype(const Tensor& tensor) {
   return dtype_of(c10::toRealValueType(tensor.scalar_type()));
 }
 
-// Element offsets in a contiguous `self` of the lines of `index` along `dim`.
-Tensor line_places(const Tensor& self, const Tensor& index, int64_t dim) {
+// All tensors are contiguous and have one number of dimensions; `self` is
+// changed in place.
+struct ScatterProblem {
+  Tensor self;
+  int64_t dim;
+  Tensor indices;
+  Tensor sources;
+  int reduce;  // REDUCE
+  bool include_self;
+  const char* op;
+
+  // Of the index, along `dim`.
+  int64_t length() const { return indices.size(dim); }
+  int64_t lines() const { return indices.numel() / length(); }
+  // Elements of the index between two of a line.
+  int64_t inner() const {
+    return c10::multiply_integers(indices.sizes().slice(dim + 1));
+  }
+};
+
+// Element offsets in `self` of the lines of the index.
+Tensor line_places(const ScatterProblem& p) {
+  const Tensor& index = p.indices;
   Tensor places = at::zeros({1}, index.options().dtype(at::kLong));
   for (int64_t d = 0; d < index.dim(); ++d) {
-    const int64_t size = d == dim ? 1 : index.size(d);
-    const Tensor along = at::arange(size, index.options()).mul_(self.stride(d));
+    const int64_t size = d == p.dim ? 1 : index.size(d);
+    const Tensor along =
+        at::arange(size, index.options()).mul_(p.self.stride(d));
     places = places.unsqueeze(1).add(along).flatten();
   }
   return places;
@@ -76,67 +98,102 @@ constexpr int64_t kManyLines = 16384;
 constexpr int kSegmentGroup = 64;  // WG_SIZE of scatter_segments.cl
 constexpr int64_t kChunk = 64;     // CHUNK
 
-// By sorting what goes where, on GPUs. All tensors are contiguous.
-void scatter_by_segments(const Tensor& self,
-                         int64_t dim,
-                         const Tensor& indices,
-                         const Tensor& sources,
-                         const Tensor& lines,
-                         int64_t inner,
-                         int reduce,
-                         bool include_self,
-                         const char* op) {
-  const int64_t count = indices.numel();
-  const auto launch_segments =
-      [&](const char* kernel, int64_t items, const auto&... arguments) {
-        launch(self,
-               sources::scatter_segments,
-               kernel,
-               {{"DTYPE", part_dtype(self)},
-                {"COMPUTE_IS_COMPLEX", self.is_complex()},
-                {"COMPUTE_IS_DOUBLE", part_dtype(self) == DType::kFloat64},
-                {"REDUCE", reduce},
-                {"INCLUDE_SELF", include_self}},
-               range(items, kSegmentGroup),
-               arguments...);
-      };
+bool goes_by_segments(const ScatterProblem& p) {
+  return !aten::device_of(p.self).is_cpu() && p.length() > kShortLine &&
+         p.lines() < kManyLines && fits_int32(p.self.numel()) &&
+         fits_int32(p.indices.numel());
+}
+
+template <class... Arguments>
+void launch_segments(const ScatterProblem& p,
+                     const char* kernel,
+                     int64_t items,
+                     const Arguments&... arguments) {
+  launch(p.self,
+         sources::scatter_segments,
+         kernel,
+         {{"DTYPE", part_dtype(p.self)},
+          {"COMPUTE_IS_COMPLEX", p.self.is_complex()},
+          {"COMPUTE_IS_DOUBLE", part_dtype(p.self) == DType::kFloat64},
+          {"REDUCE", p.reduce},
+          {"INCLUDE_SELF", p.include_self}},
+         range(items, kSegmentGroup),
+         arguments...);
+}
+
+// By sorting what goes where, on GPUs.
+void scatter_by_segments(const ScatterProblem& p) {
+  const Tensor lines = line_places(p);
+  const int64_t count = p.indices.numel();
   const Tensor targets =
-      at::empty({1, count}, indices.options().dtype(at::kInt));
-  launch_segments("scatter_targets",
+      at::empty({1, count}, p.indices.options().dtype(at::kInt));
+  launch_segments(p,
+                  "scatter_targets",
                   count,
-                  arg_in(indices),
+                  arg_in(p.indices),
                   arg_in(lines),
                   arg(targets),
                   static_cast<uint64_t>(count),
-                  static_cast<uint64_t>(inner),
-                  indices.size(dim),
-                  self.size(dim),
-                  static_cast<uint64_t>(self.stride(dim)),
-                  static_cast<int32_t>(dim),
-                  reports(self, op));
+                  static_cast<uint64_t>(p.inner()),
+                  p.length(),
+                  p.self.size(p.dim),
+                  static_cast<uint64_t>(p.self.stride(p.dim)),
+                  static_cast<int32_t>(p.dim),
+                  reports(p.self, p.op));
   const Tensor order = sorted_order(targets, false, count);
   const Tensor sorted = targets.gather(1, order);
   const int64_t chunks = ceil_div(count, kChunk);
-  const Tensor fronts = at::empty({chunks}, self.options());
-  const Tensor backs = at::empty({chunks}, self.options());
-  launch_segments("scatter_chunks",
+  const Tensor fronts = at::empty({chunks}, p.self.options());
+  const Tensor backs = at::empty({chunks}, p.self.options());
+  launch_segments(p,
+                  "scatter_chunks",
                   chunks,
-                  arg(self),
+                  arg(p.self),
                   arg(fronts),
                   arg(backs),
                   arg_in(sorted),
                   arg_in(order),
-                  arg_in(sources),
+                  arg_in(p.sources),
                   count);
   if (chunks > 1) {
-    launch_segments("scatter_join",
+    launch_segments(p,
+                    "scatter_join",
                     chunks,
-                    arg(self),
+                    arg(p.self),
                     arg_in(fronts),
                     arg_in(backs),
                     arg_in(sorted),
                     count);
   }
+}
+
+void scatter_by_lines(const ScatterProblem& p) {
+  const Tensor& self = p.self;
+  const Tensor touched =
+      p.include_self ? Tensor()
+                     : at::zeros(self.sizes(), self.options().dtype(at::kByte));
+  launch(self,
+         sources::scatter_reduce,
+         "scatter_reduce_lines",
+         {{"DTYPE", part_dtype(self)},
+          {"COMPUTE_IS_COMPLEX", self.is_complex()},
+          {"COMPUTE_IS_DOUBLE", part_dtype(self) == DType::kFloat64},
+          {"REDUCE", p.reduce},
+          {"INCLUDE_SELF", p.include_self},
+          {"WG_SIZE", kWorkGroup}},
+         range(p.lines(), kWorkGroup),
+         arg(self),
+         arg_in(p.indices),
+         arg_in(p.sources),
+         arg_in(line_places(p)),
+         arg(touched),
+         static_cast<uint64_t>(p.lines()),
+         static_cast<uint64_t>(p.inner()),
+         p.length(),
+         self.size(p.dim),
+         static_cast<uint64_t>(self.stride(p.dim)),
+         static_cast<int32_t>(p.dim),
+         reports(self, p.op));
 }
 
 // `self`, `index` and `source` have one number of dimensions; `self` is
@@ -153,53 +210,43 @@ void scatter(const Tensor& self,
       source
           .as_strided(index.sizes(), source.strides(), source.storage_offset())
           .contiguous();  // copy: lines
-  const int64_t length = indices.size(dim);
-  const int64_t count = indices.numel() / length;
-  int64_t inner = 1;
-  for (int64_t d = dim + 1; d < indices.dim(); ++d) {
-    inner *= indices.size(d);
-  }
   const bool is_sum = reduce == Reduce::kSum || reduce == Reduce::kMean;
-  const int reduce_number = is_sum ? 0 : static_cast<int>(reduce);
-  if (!aten::device_of(self).is_cpu() && length > kShortLine &&
-      count < kManyLines && fits_int32(self.numel()) &&
-      fits_int32(indices.numel())) {
-    scatter_by_segments(self,
-                        dim,
-                        indices,
-                        sources,
-                        line_places(self, indices, dim),
-                        inner,
-                        reduce_number,
-                        include_self,
-                        op);
-    return;
+  const ScatterProblem problem{self,
+                               dim,
+                               indices,
+                               sources,
+                               is_sum ? 0 : static_cast<int>(reduce),
+                               include_self,
+                               op};
+  if (goes_by_segments(problem)) {
+    scatter_by_segments(problem);
+  } else {
+    scatter_by_lines(problem);
   }
-  const Tensor touched =
-      include_self ? Tensor()
-                   : at::zeros(self.sizes(), self.options().dtype(at::kByte));
-  launch(self,
-         sources::scatter_reduce,
-         "scatter_reduce_lines",
-         {{"DTYPE", part_dtype(self)},
-          {"COMPUTE_IS_COMPLEX", self.is_complex()},
-          {"COMPUTE_IS_DOUBLE", part_dtype(self) == DType::kFloat64},
-          {"REDUCE", reduce_number},
-          {"INCLUDE_SELF", include_self},
-          {"WG_SIZE", kWorkGroup}},
-         range(count, kWorkGroup),
-         arg(self),
-         arg_in(indices),
-         arg_in(sources),
-         arg_in(line_places(self, indices, dim)),
-         arg(touched),
-         static_cast<uint64_t>(count),
-         static_cast<uint64_t>(inner),
-         length,
-         self.size(dim),
-         static_cast<uint64_t>(self.stride(dim)),
-         static_cast<int32_t>(dim),
-         reports(self, op));
+}
+
+// Makes means of sums: of how many sources each was made, and of itself, unless
+// that was replaced.
+void divide_by_counts(const Tensor& sums,
+                      int64_t dim,
+                      const Tensor& index,
+                      bool include_self,
+                      const char* op) {
+  const Tensor counts =
+      include_self ? at::ones_like(sums) : at::zeros_like(sums);
+  scatter(counts,
+          dim,
+          index,
+          at::full({}, 1, sums.options()).expand(index.sizes()),
+          Reduce::kSum,
+          true,
+          op);
+  counts.masked_fill_(counts.eq(0), 1);
+  if (at::isIntegralType(sums.scalar_type(), /*includeBool=*/true)) {
+    sums.div_(counts, "floor");
+  } else {
+    sums.div_(counts);
+  }
 }
 
 void scatter_reduce(const Tensor& self,
@@ -248,22 +295,7 @@ void scatter_reduce(const Tensor& self,
       out.to(type).contiguous();  // copy: the kernel takes a contiguous result
   scatter(dense, dim, index, source.to(type), reduce, include_self, op);
   if (reduce == Reduce::kMean) {
-    // How many made each element; itself too, unless it was replaced.
-    const Tensor counts =
-        include_self ? at::ones_like(dense) : at::zeros_like(dense);
-    scatter(counts,
-            dim,
-            index,
-            at::full({}, 1, dense.options()).expand(index.sizes()),
-            Reduce::kSum,
-            true,
-            op);
-    counts.masked_fill_(counts.eq(0), 1);
-    if (at::isIntegralType(type, /*includeBool=*/true)) {
-      dense.div_(counts, "floor");
-    } else {
-      dense.div_(counts);
-    }
+    divide_by_counts(dense, dim, index, include_self, op);
   }
   if (!dense.is_same(out)) {
     out.copy_(dense);

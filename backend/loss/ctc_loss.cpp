@@ -105,6 +105,38 @@ struct CtcLossProblem {
              int64_t blank);
 };
 
+void check_not_negative(const char* lengths, int64_t length) {
+  TORCH_CHECK(length >= 0,
+              "Expected ",
+              lengths,
+              " to have value at least 0, but got value ",
+              length,
+              " (while checking arguments for ",
+              kChecked,
+              ")");
+}
+
+void check_targets_size(const at::TensorArg& targets,
+                        int64_t batch,
+                        int64_t all_targets,
+                        int64_t longest) {
+  if (targets->dim() == 1) {
+    at::checkSize(kChecked, targets, 0, all_targets);
+    return;
+  }
+  at::checkSize(kChecked, targets, 0, batch);
+  TORCH_CHECK(targets->size(1) >= longest,
+              "Expected tensor to have size at least ",
+              longest,
+              " at dimension 1, but got size ",
+              targets->size(1),
+              " for ",
+              targets,
+              " (while checking arguments for ",
+              kChecked,
+              ")");
+}
+
 void CtcLossProblem::check(IntArrayRef input_lengths,
                            IntArrayRef target_lengths,
                            int64_t blank) {
@@ -126,39 +158,13 @@ void CtcLossProblem::check(IntArrayRef input_lengths,
               "target_lengths must be of size batch_size");
   int64_t all_targets = 0;
   for (const int64_t length : target_lengths) {
-    TORCH_CHECK(length >= 0,
-                "Expected target_lengths to have value at least 0, but got "
-                "value ",
-                length,
-                " (while checking arguments for ",
-                kChecked,
-                ")");
+    check_not_negative("target_lengths", length);
     longest_target = std::max(longest_target, length);
     all_targets += length;
   }
-  if (targets.dim() == 1) {
-    at::checkSize(kChecked, targets_arg, 0, all_targets);
-  } else {
-    at::checkSize(kChecked, targets_arg, 0, batch);
-    TORCH_CHECK(targets.size(1) >= longest_target,
-                "Expected tensor to have size at least ",
-                longest_target,
-                " at dimension 1, but got size ",
-                targets.size(1),
-                " for ",
-                targets_arg,
-                " (while checking arguments for ",
-                kChecked,
-                ")");
-  }
+  check_targets_size(targets_arg, batch, all_targets, longest_target);
   for (const int64_t length : input_lengths) {
-    TORCH_CHECK(length >= 0,
-                "Expected input_lengths to have value at least 0, but got "
-                "value ",
-                length,
-                " (while checking arguments for ",
-                kChecked,
-                ")");
+    check_not_negative("input_lengths", length);
     TORCH_CHECK(length <= log_probs.size(0),
                 "Expected input_lengths to have value at most ",
                 log_probs.size(0),

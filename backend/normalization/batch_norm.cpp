@@ -270,6 +270,29 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_with_update(
       std::make_tuple(reserve));
 }
 
+// What the input was normalised with: saved by training, or running.
+Statistics statistics_of(const Tensor& input,
+                         const BatchNormParams& params,
+                         bool train,
+                         const OptionalTensor& save_mean,
+                         const OptionalTensor& save_invstd) {
+  if (!train) {
+    TORCH_CHECK(params.running_mean.defined() && params.running_var.defined(),
+                "running_mean must be defined in evaluation mode");
+    return running_statistics(input, params);
+  }
+  const at::ScalarType type = compute_type(input.scalar_type());
+  TORCH_CHECK(save_mean.has_value() && save_invstd.has_value(),
+              "when train=True, save_mean and save_invstd are required");
+  TORCH_CHECK(save_mean->numel() == input.size(1) &&
+                  save_invstd->numel() == input.size(1),
+              "save_mean and save_invstd should contain ",
+              input.size(1),
+              " elements");
+  return {save_mean->to(type).contiguous(),     // copy: one number a channel
+          save_invstd->to(type).contiguous()};  // copy: one number a channel
+}
+
 Outputs native_batch_norm_backward(const Tensor& grad_output,
                                    const Tensor& input,
                                    const OptionalTensor& weight_opt,
@@ -299,24 +322,8 @@ Outputs native_batch_norm_backward(const Tensor& grad_output,
             zeros(output_mask[1]),
             zeros(output_mask[2])};
   }
-  Statistics statistics;
-  if (train) {
-    const at::ScalarType type = compute_type(input.scalar_type());
-    TORCH_CHECK(save_mean.has_value() && save_invstd.has_value(),
-                "when train=True, save_mean and save_invstd are required");
-    TORCH_CHECK(save_mean->numel() == input.size(1) &&
-                    save_invstd->numel() == input.size(1),
-                "save_mean and save_invstd should contain ",
-                input.size(1),
-                " elements");
-    statistics = {
-        save_mean->to(type).contiguous(),     // copy: one number a channel
-        save_invstd->to(type).contiguous()};  // copy: one number a channel
-  } else {
-    TORCH_CHECK(params.running_mean.defined() && params.running_var.defined(),
-                "running_mean must be defined in evaluation mode");
-    statistics = running_statistics(input, params);
-  }
+  const Statistics statistics =
+      statistics_of(input, params, train, save_mean, save_invstd);
   const auto options =
       input.options().dtype((weight.defined() ? weight : input).scalar_type());
   const auto new_param = [&](bool wanted) {

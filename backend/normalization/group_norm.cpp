@@ -58,11 +58,20 @@ struct Sizes {
   Tensor sum_groups(const Tensor& values) const {
     return values.view({batch, groups, group_channels()}).sum(2);
   }
+  // A number a group: [N, groups].
+  Tensor group_numbers(const Tensor& values) const {
+    return values.reshape({batch, groups})
+        .contiguous();  // copy: a number a group
+  }
   Tensor by_channel(const Tensor& tensor) const {
     return tensor.view({1, batch * channels, pixels});
   }
   Tensor by_group(const Tensor& tensor) const {
     return tensor.view({1, batch * groups, group_channels() * pixels});
+  }
+  NormRows rows(at::ScalarType param_type) const {
+    return {
+        batch * groups, group_channels() * pixels, param_type, pixels, groups};
   }
   bool empty() const { return batch == 0 || channels == 0 || pixels == 0; }
 };
@@ -104,6 +113,101 @@ Tensor in_format_of(const Tensor& input, const Tensor& out) {
       input.suggest_memory_format());
 }
 
+// A problem of contiguous tensors.
+struct GroupNorm {
+  Sizes sizes;
+  Tensor input;
+  Tensor weight;
+  Tensor bias;
+  double epsilon;
+  Tensor out;
+};
+
+Statistics empty_statistics(const GroupNorm& g) {
+  const auto options =
+      g.input.options().dtype(compute_type(g.input.scalar_type()));
+  const Tensor mean = at::empty({g.sizes.batch, g.sizes.groups}, options);
+  return {mean, at::empty({g.sizes.batch, g.sizes.groups}, options)};
+}
+
+// Where a cache keeps a group.
+Statistics norm_by_kept_groups(const GroupNorm& g,
+                               const BatchNormProblem& problem,
+                               at::ScalarType param_type) {
+  const Statistics statistics = empty_statistics(g);
+  with_compute_type(g.input, [&](auto number) {
+    enqueue(
+        g.input,
+        problem.launch_channels(sources::group_norm,
+                                "group_norm",
+                                param_type,
+                                problem.kept_channels_tile(),
+                                static_cast<decltype(number)>(g.epsilon),
+                                static_cast<int32_t>(g.sizes.groups),
+                                static_cast<int32_t>(g.sizes.group_channels()),
+                                arg(g.out),
+                                arg(statistics.mean),
+                                arg(statistics.inverse_deviation),
+                                arg(g.input),
+                                arg(g.weight),
+                                arg(g.bias)));
+  });
+  return statistics;
+}
+
+Statistics norm_by_passes(const GroupNorm& g) {
+  const Sizes& sizes = g.sizes;
+  BatchNormParams params;
+  params.epsilon = g.epsilon;
+  const Statistics statistics =
+      batch_statistics(sizes.by_group(g.input), params);
+  const auto spread = [&](const Tensor& param) {
+    return param.defined() ? sizes.spread_batch(param) : param;
+  };
+  batch_norm_transform(sizes.by_channel(g.input),
+                       {sizes.spread_groups(statistics.mean),
+                        sizes.spread_groups(statistics.inverse_deviation)},
+                       spread(g.weight),
+                       spread(g.bias),
+                       sizes.by_channel(g.out));
+  return {statistics.mean.view({sizes.batch, sizes.groups}),
+          statistics.inverse_deviation.view({sizes.batch, sizes.groups})};
+}
+
+Statistics normalize_groups(const GroupNorm& g) {
+  const BatchNormProblem problem(
+      {g.sizes.by_group(g.out), g.sizes.by_group(g.input)});
+  const at::ScalarType type = param_type(g.weight, g.bias, g.input);
+  if (!all_of_type(type, g.weight, g.bias)) {
+    return norm_by_passes(g);
+  }
+  if (problem.is_by_kept_channels()) {
+    return norm_by_kept_groups(g, problem, type);
+  }
+  const NormRows rows = g.sizes.rows(type);
+  if (!is_by_groups(g.input, rows)) {
+    return norm_by_passes(g);
+  }
+  const Statistics statistics = empty_statistics(g);
+  norm_by_groups(rows, g.input, g.weight, g.bias, g.epsilon, g.out, statistics);
+  return statistics;
+}
+
+void check_input(const Tensor& input, const Sizes& sizes) {
+  const auto& [batch, channels, pixels, groups] = sizes;
+  TORCH_CHECK(groups > 0 && channels % groups == 0,
+              "Expected number of channels in input to be divisible by ",
+              "num_groups, but got input of shape ",
+              input.sizes(),
+              " and num_groups=",
+              groups);
+  TORCH_CHECK(input.numel() == batch * channels * pixels,
+              "Expected an input of ",
+              batch * channels * pixels,
+              " elements, but got ",
+              input.sizes());
+}
+
 Outputs native_group_norm(const Tensor& self,
                           const OptionalTensor& weight_opt,
                           const OptionalTensor& bias_opt,
@@ -115,108 +219,53 @@ Outputs native_group_norm(const Tensor& self,
   check_floating("GroupNormKernelImpl", self);
   const Tensor weight = packed(weight_opt.value_or(Tensor()));
   const Tensor bias = packed(bias_opt.value_or(Tensor()));
-  TORCH_CHECK(groups > 0 && channels % groups == 0,
-              "Expected number of channels in input to be divisible by ",
-              "num_groups, but got input of shape ",
-              self.sizes(),
-              " and num_groups=",
-              groups);
-  TORCH_CHECK(self.numel() == batch * channels * pixels,
-              "Expected an input of ",
-              batch * channels * pixels,
-              " elements, but got ",
-              self.sizes());
-  check_params(self, weight, bias, channels);
   const Sizes sizes{batch, channels, pixels, groups};
+  check_input(self, sizes);
+  check_params(self, weight, bias, channels);
   const Tensor input =
       self.contiguous();  // copy: a group is one run only in this format
-  Tensor out = at::empty_like(input);
-  const auto options = input.options().dtype(compute_type(input.scalar_type()));
+  const Tensor out = at::empty_like(input);
   if (sizes.empty()) {
+    const auto options =
+        input.options().dtype(compute_type(input.scalar_type()));
     return {out,
             at::zeros({batch, groups}, options),
             at::zeros({batch, groups}, options)};
   }
-  const BatchNormProblem problem({sizes.by_group(out), sizes.by_group(input)});
-  const at::ScalarType type = param_type(weight, bias, input);
-  if (problem.is_by_kept_channels() && all_of_type(type, weight, bias)) {
-    const Tensor mean = at::empty({batch, groups}, options);
-    const Tensor inverse_deviation = at::empty({batch, groups}, options);
-    with_compute_type(input, [&](auto number) {
-      enqueue(
-          input,
-          problem.launch_channels(sources::group_norm,
-                                  "group_norm",
-                                  type,
-                                  problem.kept_channels_tile(),
-                                  static_cast<decltype(number)>(epsilon),
-                                  static_cast<int32_t>(groups),
-                                  static_cast<int32_t>(sizes.group_channels()),
-                                  arg(out),
-                                  arg(mean),
-                                  arg(inverse_deviation),
-                                  arg(input),
-                                  arg(weight),
-                                  arg(bias)));
-    });
-    return {in_format_of(self, out), mean, inverse_deviation};
-  }
-  const NormRows rows{
-      batch * groups, sizes.group_channels() * pixels, type, pixels, groups};
-  if (is_by_groups(input, rows) && all_of_type(type, weight, bias)) {
-    const Tensor mean = at::empty({batch, groups}, options);
-    const Tensor inverse_deviation = at::empty({batch, groups}, options);
-    norm_by_groups(
-        rows, input, weight, bias, epsilon, out, {mean, inverse_deviation});
-    return {in_format_of(self, out), mean, inverse_deviation};
-  }
-  BatchNormParams params;
-  params.epsilon = epsilon;
-  const Statistics statistics = batch_statistics(sizes.by_group(input), params);
-  const auto spread = [&](const Tensor& param) {
-    return param.defined() ? sizes.spread_batch(param) : param;
-  };
-  batch_norm_transform(sizes.by_channel(input),
-                       {sizes.spread_groups(statistics.mean),
-                        sizes.spread_groups(statistics.inverse_deviation)},
-                       spread(weight),
-                       spread(bias),
-                       sizes.by_channel(out));
-  return {in_format_of(self, out),
-          statistics.mean.view({batch, groups}),
-          statistics.inverse_deviation.view({batch, groups})};
+  const Statistics statistics =
+      normalize_groups({sizes, input, weight, bias, epsilon, out});
+  return {
+      in_format_of(self, out), statistics.mean, statistics.inverse_deviation};
 }
 
-struct Gradients {
-  Tensor input;  // where it is wanted
-  // Of each channel of each image: the sum of grad_output, and of grad_output
-  // times the normalised input.
+// Of each channel of each image: the sum of grad_output, and of grad_output
+// times the normalised input.
+struct ChannelSums {
   Tensor sums;
   Tensor products;
 };
 
+// Writes the sums and, where it is wanted, grad_input.
 void gradients_by_passes(const Sizes& sizes,
-                         const Tensor& grad_output,
-                         const Tensor& input,
-                         const Tensor& mean,
-                         const Tensor& inverse,
-                         const Tensor& weight,
-                         const Gradients& gradients) {
-  NormGradients by_channel{
-      sizes.by_channel(grad_output),
-      sizes.by_channel(input),
-      {sizes.spread_groups(mean), sizes.spread_groups(inverse)}};
-  by_channel.grad_weight = gradients.products;
-  by_channel.grad_bias = gradients.sums;
+                         const NormGradients& gradients,
+                         const ChannelSums& of_channels) {
+  const Tensor& inverse = gradients.statistics.inverse_deviation;
+  NormGradients by_channel{sizes.by_channel(gradients.grad_output),
+                           sizes.by_channel(gradients.input),
+                           {sizes.spread_groups(gradients.statistics.mean),
+                            sizes.spread_groups(inverse)}};
+  by_channel.grad_weight = of_channels.products;
+  by_channel.grad_bias = of_channels.sums;
   batch_norm_param_gradients(by_channel);
-  if (gradients.input.defined()) {
-    Tensor weighted_sums = gradients.sums;
-    Tensor weighted_products = gradients.products;
-    if (weight.defined()) {
-      by_channel.weight = sizes.spread_batch(weight);
-      const Tensor numbers = in_compute_type(by_channel.weight, input);
-      weighted_sums = at::mul(gradients.sums, numbers);
-      weighted_products = at::mul(gradients.products, numbers);
+  if (gradients.grad_input.defined()) {
+    Tensor weighted_sums = of_channels.sums;
+    Tensor weighted_products = of_channels.products;
+    if (gradients.weight.defined()) {
+      by_channel.weight = sizes.spread_batch(gradients.weight);
+      const Tensor numbers =
+          in_compute_type(by_channel.weight, gradients.input);
+      weighted_sums = at::mul(of_channels.sums, numbers);
+      weighted_products = at::mul(of_channels.products, numbers);
     }
     const double count =
         static_cast<double>(sizes.group_channels() * sizes.pixels);
@@ -226,10 +275,43 @@ void gradients_by_passes(const Sizes& sizes,
                               .div_(count)
                               .mul_(inverse)
                               .mul_(inverse);
-    by_channel.grad_input = sizes.by_channel(gradients.input);
+    by_channel.grad_input = sizes.by_channel(gradients.grad_input);
     batch_norm_input_gradient(
         by_channel, {sizes.spread_groups(shifts), sizes.spread_groups(slopes)});
   }
+}
+
+// The same, on CPUs in one launch where a cache keeps a group.
+ChannelSums gradients_by_channel(const Sizes& sizes,
+                                 const NormGradients& gradients) {
+  const auto& [mean, inverse] = gradients.statistics;
+  const Tensor& input = gradients.input;
+  const Tensor sums = at::empty({sizes.batch * sizes.channels}, mean.options());
+  const ChannelSums of_channels{sums, at::empty_like(sums)};
+  const BatchNormProblem problem({sizes.by_group(input),
+                                  sizes.by_group(input),
+                                  sizes.by_group(gradients.grad_output)});
+  if (gradients.grad_input.defined() && problem.is_by_kept_channels()) {
+    enqueue(
+        input,
+        problem.launch_channels(sources::group_norm,
+                                "group_norm_backward",
+                                param_type(gradients.weight, input),
+                                problem.kept_channels_tile(),
+                                static_cast<int32_t>(sizes.groups),
+                                static_cast<int32_t>(sizes.group_channels()),
+                                arg(gradients.grad_input),
+                                arg(of_channels.sums),
+                                arg(of_channels.products),
+                                arg(input),
+                                arg(gradients.grad_output),
+                                arg(mean),
+                                arg(inverse),
+                                arg(gradients.weight)));
+  } else {
+    gradients_by_passes(sizes, gradients, of_channels);
+  }
+  return of_channels;
 }
 
 Outputs native_group_norm_backward(const Tensor& grad_output_,
@@ -255,7 +337,7 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
   const Tensor input =
       self.contiguous();  // copy: a group is one run only in this format
   const Tensor grad_output = grad_output_.contiguous();  // copy: as above
-  Tensor grad_input = output_mask[0] ? at::empty_like(input) : Tensor();
+  const Tensor grad_input = output_mask[0] ? at::empty_like(input) : Tensor();
   const auto params = (weight.defined() ? weight : input).options();
   if (sizes.empty()) {
     const auto zeros = [&](bool wanted) {
@@ -263,66 +345,31 @@ Outputs native_group_norm_backward(const Tensor& grad_output_,
     };
     return {grad_input, zeros(output_mask[1]), zeros(output_mask[2])};
   }
-  const Tensor mean = in_compute_type(mean_, input)
-                          .reshape({batch, groups})
-                          .contiguous();  // copy: a number a group
-  const Tensor inverse = in_compute_type(inverse_deviation, input)
-                             .reshape({batch, groups})
-                             .contiguous();  // copy: a number a group
-  const NormRows rows{batch * groups,
-                      sizes.group_channels() * pixels,
-                      param_type(weight, input),
-                      pixels,
-                      groups};
+  NormGradients gradients{
+      grad_output,
+      input,
+      {sizes.group_numbers(in_compute_type(mean_, input)),
+       sizes.group_numbers(in_compute_type(inverse_deviation, input))},
+      weight,
+      grad_input};
+  const NormRows rows = sizes.rows(param_type(weight, input));
   if (is_by_groups(input, rows)) {
-    const auto wanted = [&](bool is_wanted) {
-      return is_wanted ? at::empty({channels}, params) : Tensor();
+    const auto new_param = [&](bool wanted) {
+      return wanted ? at::empty({channels}, params) : Tensor();
     };
-    const Tensor grad_weight = wanted(output_mask[1]);
-    const Tensor grad_bias = wanted(output_mask[2]);
-    group_norm_gradients_by_groups(rows,
-                                   {grad_output,
-                                    input,
-                                    {mean, inverse},
-                                    weight,
-                                    grad_input,
-                                    grad_weight,
-                                    grad_bias});
-    return {grad_input, grad_weight, grad_bias};
+    gradients.grad_weight = new_param(output_mask[1]);
+    gradients.grad_bias = new_param(output_mask[2]);
+    group_norm_gradients_by_groups(rows, gradients);
+    return {grad_input, gradients.grad_weight, gradients.grad_bias};
   }
-  const Tensor sums = at::empty({batch * channels}, mean.options());
-  const Gradients gradients{grad_input, sums, at::empty_like(sums)};
-  const BatchNormProblem problem({sizes.by_group(input),
-                                  sizes.by_group(input),
-                                  sizes.by_group(grad_output)});
-  if (output_mask[0] && problem.is_by_kept_channels()) {
-    enqueue(
-        input,
-        problem.launch_channels(sources::group_norm,
-                                "group_norm_backward",
-                                param_type(weight, input),
-                                problem.kept_channels_tile(),
-                                static_cast<int32_t>(groups),
-                                static_cast<int32_t>(sizes.group_channels()),
-                                arg(grad_input),
-                                arg(gradients.sums),
-                                arg(gradients.products),
-                                arg(input),
-                                arg(grad_output),
-                                arg(mean),
-                                arg(inverse),
-                                arg(weight)));
-  } else {
-    gradients_by_passes(
-        sizes, grad_output, input, mean, inverse, weight, gradients);
-  }
+  const ChannelSums of_channels = gradients_by_channel(sizes, gradients);
   const auto over_batch = [&](bool wanted, const Tensor& values) {
     return wanted ? values.view({batch, channels}).sum(0).to(params.dtype())
                   : Tensor();
   };
   return {grad_input,
-          over_batch(output_mask[1], gradients.products),
-          over_batch(output_mask[2], gradients.sums)};
+          over_batch(output_mask[1], of_channels.products),
+          over_batch(output_mask[2], of_channels.sums)};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

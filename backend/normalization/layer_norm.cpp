@@ -133,6 +133,49 @@ Outputs native_layer_norm(const Tensor& self,
   return {out, mean, inverse_deviation};
 }
 
+// On CPUs: by jobs of rows, whose sums a second launch adds up.
+void gradients_by_rows(const LayerNormProblem& problem,
+                       const NormGradients& gradients) {
+  const Tensor& input = gradients.input;
+  const bool has_sums = gradients.has_params();
+  const int64_t chunk = problem.rows_of_job(has_sums);
+  const int64_t jobs = ceil_div(problem.rows, chunk);
+  const auto sums = [&] {
+    return has_sums ? workspace(input, {jobs, problem.size}) : Tensor();
+  };
+  const Tensor weight_sums = sums();
+  const Tensor bias_sums = sums();
+  problem.launch_rows(input,
+                      "layer_norm_backward",
+                      jobs,
+                      problem.rows,
+                      chunk,
+                      arg(gradients.grad_input),
+                      arg(weight_sums),
+                      arg(bias_sums),
+                      arg_in(gradients.grad_output),
+                      arg_in(input),
+                      arg_in(gradients.statistics.mean),
+                      arg_in(gradients.statistics.inverse_deviation),
+                      arg_in(gradients.weight));
+  if (has_sums) {
+    launch(input,
+           sources::layer_norm,
+           "layer_norm_params_finish",
+           {{"DTYPE", dtype_of(input)},
+            {"PARAM_DTYPE", dtype_of(problem.param_type)},
+            {"LANES", kLanes},
+            {"WG_SIZE", kItemWorkGroup}},
+           range(problem.size, kItemWorkGroup),
+           problem.size,
+           static_cast<int32_t>(jobs),
+           arg(gradients.grad_weight),
+           arg(gradients.grad_bias),
+           arg_in(weight_sums),
+           arg_in(bias_sums));
+  }
+}
+
 Outputs native_layer_norm_backward(const Tensor& grad_output_,
                                    const Tensor& self,
                                    at::IntArrayRef normalized_shape,
@@ -163,59 +206,22 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
            : empty ? at::zeros(normalized_shape, options)
                    : at::empty(normalized_shape, options);
   };
-  Tensor grad_input = output_mask[0] ? at::empty_like(input) : Tensor();
-  Tensor grad_weight = new_param(output_mask[1]);
-  Tensor grad_bias = new_param(output_mask[2]);
-  if (empty) {
-    return {grad_input, grad_weight, grad_bias};
-  }
-  if (!problem.cpu) {
-    layer_norm_gradients_by_groups(problem.for_groups(),
-                                   {grad_output,
-                                    input,
-                                    {mean, inverse_deviation},
-                                    weight,
-                                    grad_input,
-                                    grad_weight,
-                                    grad_bias});
-    return {grad_input, grad_weight, grad_bias};
-  }
-  const bool has_sums = output_mask[1] || output_mask[2];
-  const int64_t chunk = problem.rows_of_job(has_sums);
-  const int64_t jobs = ceil_div(rows, chunk);
-  const auto sums = [&] {
-    return has_sums ? workspace(input, {jobs, size}) : Tensor();
-  };
-  const Tensor weight_sums = sums();
-  const Tensor bias_sums = sums();
-  problem.launch_rows(input,
-                      "layer_norm_backward",
-                      jobs,
-                      rows,
-                      chunk,
-                      arg(grad_input),
-                      arg(weight_sums),
-                      arg(bias_sums),
-                      arg_in(grad_output),
-                      arg_in(input),
-                      arg_in(mean),
-                      arg_in(inverse_deviation),
-                      arg_in(weight));
-  if (has_sums) {
-    launch(input,
-           sources::layer_norm,
-           "layer_norm_params_finish",
-           {{"DTYPE", dtype_of(input)},
-            {"PARAM_DTYPE", dtype_of(problem.param_type)},
-            {"LANES", kLanes},
-            {"WG_SIZE", kItemWorkGroup}},
-           range(size, kItemWorkGroup),
-           problem.size,
-           static_cast<int32_t>(jobs),
-           arg(grad_weight),
-           arg(grad_bias),
-           arg_in(weight_sums),
-           arg_in(bias_sums));
+  const Tensor grad_input = output_mask[0] ? at::empty_like(input) : Tensor();
+  const Tensor grad_weight = new_param(output_mask[1]);
+  const Tensor grad_bias = new_param(output_mask[2]);
+  if (!empty) {
+    const NormGradients gradients{grad_output,
+                                  input,
+                                  {mean, inverse_deviation},
+                                  weight,
+                                  grad_input,
+                                  grad_weight,
+                                  grad_bias};
+    if (problem.cpu) {
+      gradients_by_rows(problem, gradients);
+    } else {
+      layer_norm_gradients_by_groups(problem.for_groups(), gradients);
+    }
   }
   return {grad_input, grad_weight, grad_bias};
 }

@@ -80,6 +80,103 @@ Tensor to_dense_rows(const Tensor& tensor, bool channels_last) {
 }
 
 // `padding` begins with the last dimension's.
+PadGeometry geometry_of(const Kind& kind,
+                        const Tensor& padded,
+                        const Tensor& image,
+                        IntArrayRef padding) {
+  const int spatial = kind.spatial;
+  PadGeometry geometry;
+  geometry.channels = static_cast<int32_t>(image.size(1));
+  for (int d = 0; d < 2; ++d) {
+    geometry.padded_strides[d] = padded.stride(d);
+    geometry.image_strides[d] = image.stride(d);
+  }
+  for (int i = 0; i < spatial; ++i) {
+    const int axis = 3 - spatial + i;
+    geometry.padded_strides[2 + axis] = padded.stride(2 + i);
+    geometry.image_strides[2 + axis] = image.stride(2 + i);
+    geometry.padded[axis] = static_cast<int32_t>(padded.size(2 + i));
+    geometry.image[axis] = static_cast<int32_t>(image.size(2 + i));
+    geometry.left[axis] = static_cast<int32_t>(padding[2 * (spatial - 1 - i)]);
+  }
+  return geometry;
+}
+
+struct PadProblem {
+  const Kind& kind;
+  bool writes_image;
+  bool channels_last;
+  const Tensor& written;
+  const Tensor& read;
+  PadGeometry geometry;
+};
+
+void launch_rows(const PadProblem& p, int64_t row) {
+  const int64_t all_rows = p.written.numel() / row;
+  const int64_t rows = std::max<int64_t>(kElementsOfItem / row, 1);
+  launch(p.written,
+         sources::pad_rows,
+         p.writes_image ? "pad_backward_rows" : "pad_forward_rows",
+         {{"DTYPE", dtype_of(p.written)},
+          {"REFLECT", p.kind.reflects},
+          {"CHANNELS_LAST", p.channels_last},
+          {"LANES", p.written.is_floating_point() ? 16 : 1}},
+         range(ceil_div(all_rows, rows), 1),
+         p.geometry,
+         arg(p.written),
+         arg_in(p.read),
+         static_cast<int32_t>(all_rows),
+         static_cast<int32_t>(rows));
+}
+
+// `inner` elements lie side by side: of a row or of a pixel.
+void launch_elements(const PadProblem& p, int64_t inner) {
+  launch(p.written,
+         sources::pad,
+         p.writes_image ? "pad_backward" : "pad_forward",
+         {{"DTYPE", dtype_of(p.written)},
+          {"REFLECT", p.kind.reflects},
+          {"CHANNELS_LAST", p.channels_last},
+          {"WG_SIZE", kWorkGroup}},
+         range(inner, p.written.numel() / inner, kWorkGroup, 1),
+         p.geometry,
+         arg(p.written),
+         arg_in(p.read));
+}
+
+// Of real tensors with a batch dimension.
+void pad_batch(const Kind& kind,
+               const Tensor& image,
+               const Tensor& given,
+               IntArrayRef padding,
+               bool writes_image) {
+  const Tensor& written = writes_image ? image : given;
+  const bool channels_last = has_channels_last(written);
+  const int64_t width = written.size(-1);
+  const int64_t channels = written.size(1);
+  const int64_t row = channels_last ? width * channels : width;
+  const bool by_rows =
+      aten::device_of(written).is_cpu() && fits_int32(row) &&
+      (!writes_image || has_dense_rows(written, channels_last));
+  const Tensor padded =
+      by_rows && writes_image ? to_dense_rows(given, channels_last) : given;
+  const PadProblem problem{kind,
+                           writes_image,
+                           channels_last,
+                           written,
+                           writes_image ? padded : image,
+                           geometry_of(kind, padded, image, padding)};
+  const int64_t inner = channels_last ? channels : width;
+  TORCH_CHECK_NOT_IMPLEMENTED(fits_int32(written.numel() / inner),
+                              kind.name,
+                              ": opencl tensors with 2^31 rows and more");
+  if (by_rows) {
+    launch_rows(problem, row);
+  } else {
+    launch_elements(problem, inner);
+  }
+}
+
 void launch_pad(const Kind& kind,
                 const Tensor& image,
                 const Tensor& given,
@@ -98,72 +195,15 @@ void launch_pad(const Kind& kind,
     return;
   }
   check_number(kind.name, image);
-  const Tensor& written = writes_image ? image : given;
-  if (written.numel() == 0) {
+  if ((writes_image ? image : given).numel() == 0) {
     return;
   }
-  const int spatial = kind.spatial;
-  if (image.dim() == spatial + 1) {
-    return launch_pad(
+  if (image.dim() == kind.spatial + 1) {
+    pad_batch(
         kind, image.unsqueeze(0), given.unsqueeze(0), padding, writes_image);
+  } else {
+    pad_batch(kind, image, given, padding, writes_image);
   }
-  const bool channels_last = has_channels_last(written);
-  const int64_t width = written.size(-1);
-  const int64_t channels = written.size(1);
-  const int64_t row = channels_last ? width * channels : width;
-  const bool by_rows =
-      aten::device_of(written).is_cpu() && fits_int32(row) &&
-      (!writes_image || has_dense_rows(written, channels_last));
-  const Tensor padded =
-      by_rows && writes_image ? to_dense_rows(given, channels_last) : given;
-  const Tensor& read = writes_image ? padded : image;
-  PadGeometry geometry;
-  geometry.channels = static_cast<int32_t>(channels);
-  for (int d = 0; d < 2; ++d) {
-    geometry.padded_strides[d] = padded.stride(d);
-    geometry.image_strides[d] = image.stride(d);
-  }
-  for (int i = 0; i < spatial; ++i) {
-    const int axis = 3 - spatial + i;
-    geometry.padded_strides[2 + axis] = padded.stride(2 + i);
-    geometry.image_strides[2 + axis] = image.stride(2 + i);
-    geometry.padded[axis] = static_cast<int32_t>(padded.size(2 + i));
-    geometry.image[axis] = static_cast<int32_t>(image.size(2 + i));
-    geometry.left[axis] = static_cast<int32_t>(padding[2 * (spatial - 1 - i)]);
-  }
-  const int64_t inner = channels_last ? channels : width;
-  TORCH_CHECK_NOT_IMPLEMENTED(fits_int32(written.numel() / inner),
-                              kind.name,
-                              ": opencl tensors with 2^31 rows and more");
-  if (by_rows) {
-    const int64_t all_rows = written.numel() / row;
-    const int64_t rows = std::max<int64_t>(kElementsOfItem / row, 1);
-    launch(written,
-           sources::pad_rows,
-           writes_image ? "pad_backward_rows" : "pad_forward_rows",
-           {{"DTYPE", dtype_of(written)},
-            {"REFLECT", kind.reflects},
-            {"CHANNELS_LAST", channels_last},
-            {"LANES", written.is_floating_point() ? 16 : 1}},
-           range(ceil_div(all_rows, rows), 1),
-           geometry,
-           arg(written),
-           arg_in(read),
-           static_cast<int32_t>(all_rows),
-           static_cast<int32_t>(rows));
-    return;
-  }
-  launch(written,
-         sources::pad,
-         writes_image ? "pad_backward" : "pad_forward",
-         {{"DTYPE", dtype_of(written)},
-          {"REFLECT", kind.reflects},
-          {"CHANNELS_LAST", channels_last},
-          {"WG_SIZE", kWorkGroup}},
-         range(inner, written.numel() / inner, kWorkGroup, 1),
-         geometry,
-         arg(written),
-         arg_in(read));
 }
 
 void forward(const Kind& kind,

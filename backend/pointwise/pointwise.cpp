@@ -253,6 +253,37 @@ void join_runs(PointwiseKey& key, const Operands& operands, int dimensions) {
   key.layout = PointwiseLayout::kJoinedChunks;
 }
 
+void check_limits(const at::TensorIteratorBase& iter, const PointwiseOp& op) {
+  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
+              op.name,
+              ": opencl supports up to ",
+              kMaxDimensions,
+              " dimensions that do not collapse, got ",
+              iter.ndim());
+  TORCH_CHECK(iter.ntensors() <= kMaxOperands,
+              op.name,
+              ": opencl supports up to ",
+              kMaxOperands,
+              " operands, got ",
+              iter.ntensors());
+}
+
+// Their dtypes, which are numbers of the host, and the innermost strides.
+void set_operands(PointwiseKey& key,
+                  const at::TensorIteratorBase& iter,
+                  const Operands& operands,
+                  uint8_t moved) {
+  for (int i = 0; i < key.operands; ++i) {
+    key.dtypes[i] = moved >> i & 1 ? key.common : dtype_of(iter.dtype(i));
+    if (iter.is_cpu_scalar(i)) {
+      key.host_operands |= 1 << i;
+    } else if (key.layout == PointwiseLayout::kStridedChunks) {
+      const int32_t inner = operands.strides[i][0];
+      key.inner[i] = inner >= 0 && inner <= 2 ? inner : 3;
+    }
+  }
+}
+
 // What a launch needs besides its arguments' values.
 struct Plan {
   Operands operands;
@@ -266,18 +297,7 @@ struct Plan {
 Plan plan_pointwise(runtime::Device& device,
                     at::TensorIteratorBase& iter,
                     const PointwiseOp& op) {
-  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
-              op.name,
-              ": opencl supports up to ",
-              kMaxDimensions,
-              " dimensions that do not collapse, got ",
-              iter.ndim());
-  TORCH_CHECK(iter.ntensors() <= kMaxOperands,
-              op.name,
-              ": opencl supports up to ",
-              kMaxOperands,
-              " operands, got ",
-              iter.ntensors());
+  check_limits(iter, op);
   Plan plan;
   describe(iter, plan.operands);
   plan.common = keeps_dtypes(op) ? iter.dtype(0) : common_dtype(iter);
@@ -306,15 +326,7 @@ Plan plan_pointwise(runtime::Device& device,
     turn_inputs(iter, operands);
     lengthen_runs(operands, iter.ndim(), key.operands);
   }
-  for (int i = 0; i < key.operands; ++i) {
-    key.dtypes[i] = moved >> i & 1 ? key.common : dtype_of(iter.dtype(i));
-    if (iter.is_cpu_scalar(i)) {
-      key.host_operands |= 1 << i;
-    } else if (key.layout == PointwiseLayout::kStridedChunks) {
-      const int32_t inner = operands.strides[i][0];
-      key.inner[i] = inner >= 0 && inner <= 2 ? inner : 3;
-    }
-  }
+  set_operands(key, iter, operands, moved);
   if (uses_lanes(key)) {
     key.non_temporal = is_non_temporal(device, iter.dtype(0), iter.numel()) &&
                        writes_elsewhere(iter);

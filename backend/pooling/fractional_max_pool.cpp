@@ -72,6 +72,57 @@ void write_starts(const Tensor& starts,
       .copy_(begin.to(at::kInt).sub_(sample.mul(alpha).to(at::kInt)));
 }
 
+FractionalPoolGeometry geometry_of(const Tensor& self,
+                                   IntArrayRef kernel_size,
+                                   const Tensor& out,
+                                   const Tensor& indices) {
+  FractionalPoolGeometry geometry;
+  geometry.channels = static_cast<int32_t>(self.size(1));
+  for (int d = 0; d < 2; ++d) {
+    geometry.image_strides[d] = self.stride(d);
+    geometry.pooled_strides[d] = out.stride(d);
+    geometry.indices_strides[d] = indices.stride(d);
+  }
+  const int spatial = static_cast<int>(self.dim()) - 2;
+  for (int i = 0; i < spatial; ++i) {
+    const int axis = 3 - spatial + i;
+    geometry.image_strides[2 + axis] = self.stride(2 + i);
+    geometry.pooled_strides[2 + axis] = out.stride(2 + i);
+    geometry.indices_strides[2 + axis] = indices.stride(2 + i);
+    geometry.image[axis] = static_cast<int32_t>(self.size(2 + i));
+    geometry.pooled[axis] = static_cast<int32_t>(out.size(2 + i));
+    geometry.kernel_size[axis] = static_cast<int32_t>(kernel_size[i]);
+  }
+  return geometry;
+}
+
+// Of all three axes, one after the other: a depth of 1 begins at 0.
+Tensor starts_of(const Tensor& self,
+                 IntArrayRef kernel_size,
+                 const Tensor& random_samples,
+                 const Tensor& out) {
+  const int64_t spatial = self.dim() - 2;
+  const int64_t planes = self.size(0) * self.size(1);
+  int64_t outputs = 3 - spatial;
+  for (int64_t i = 0; i < spatial; ++i) outputs += out.size(2 + i);
+  Tensor starts = at::empty({planes, outputs}, self.options().dtype(at::kInt));
+  if (spatial == 2) {
+    starts.select(1, 0).zero_();
+  }
+  const Tensor samples =
+      random_samples.narrow(0, 0, self.size(0)).reshape({planes, spatial});
+  int64_t first = 3 - spatial;
+  for (int64_t i = 0; i < spatial; ++i) {
+    // Of two samples the first is the width's, of three the depth's.
+    write_starts(starts.narrow(1, first, out.size(2 + i)),
+                 samples.select(1, spatial == 2 ? 1 - i : i),
+                 self.size(2 + i),
+                 kernel_size[i]);
+    first += out.size(2 + i);
+  }
+  return starts;
+}
+
 void forward(const char* name,
              int spatial,
              const Tensor& self,
@@ -92,45 +143,14 @@ void forward(const char* name,
                    out.unsqueeze(0),
                    indices.unsqueeze(0));
   }
-  FractionalPoolGeometry geometry;
-  geometry.channels = static_cast<int32_t>(self.size(1));
-  for (int d = 0; d < 2; ++d) {
-    geometry.image_strides[d] = self.stride(d);
-    geometry.pooled_strides[d] = out.stride(d);
-    geometry.indices_strides[d] = indices.stride(d);
-  }
-  const int64_t planes = self.size(0) * self.size(1);
-  int64_t outputs = 3 - spatial;
-  for (int i = 0; i < spatial; ++i) outputs += out.size(2 + i);
-  Tensor starts = at::empty({planes, outputs}, self.options().dtype(at::kInt));
-  if (spatial == 2) {
-    starts.select(1, 0).zero_();
-  }
-  const Tensor samples =
-      random_samples.narrow(0, 0, self.size(0)).reshape({planes, spatial});
-  int64_t first = 3 - spatial;
-  for (int i = 0; i < spatial; ++i) {
-    const int axis = 3 - spatial + i;
-    geometry.image_strides[2 + axis] = self.stride(2 + i);
-    geometry.pooled_strides[2 + axis] = out.stride(2 + i);
-    geometry.indices_strides[2 + axis] = indices.stride(2 + i);
-    geometry.image[axis] = static_cast<int32_t>(self.size(2 + i));
-    geometry.pooled[axis] = static_cast<int32_t>(out.size(2 + i));
-    geometry.kernel_size[axis] = static_cast<int32_t>(kernel_size[i]);
-    // Of two samples the first is the width's, of three the depth's.
-    write_starts(starts.narrow(1, first, out.size(2 + i)),
-                 samples.select(1, spatial == 2 ? 1 - i : i),
-                 self.size(2 + i),
-                 kernel_size[i]);
-    first += out.size(2 + i);
-  }
+  const Tensor starts = starts_of(self, kernel_size, random_samples, out);
   const int64_t width = out.size(-1);
   launch(out,
          sources::fractional_max_pool,
          "fractional_max_pool",
          {{"DTYPE", dtype_of(out)}, {"WG_SIZE", kWorkGroup}},
          range(width, out.numel() / width, kWorkGroup, 1),
-         geometry,
+         geometry_of(self, kernel_size, out, indices),
          arg(out),
          arg(indices),
          arg_in(self),

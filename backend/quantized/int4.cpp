@@ -35,6 +35,92 @@ void check_activation(const char* name, const Tensor& self) {
   TORCH_CHECK(self.dim() == 2, name, " : expect A to be 2D tensor.");
 }
 
+void check_weight(const char* name, const Tensor& mat2, int64_t dimensions) {
+  TORCH_CHECK(
+      mat2.scalar_type() == at::kInt, name, " : expect B to be int32 tensor.");
+  TORCH_CHECK(mat2.is_contiguous(), name, " : expect B to be contiguous.");
+  TORCH_CHECK(mat2.dim() == dimensions,
+              name,
+              " : expect B to be ",
+              dimensions,
+              "D tensor.");
+}
+
+void check_groups(const char* name, int64_t depth, int64_t qGroupSize) {
+  TORCH_CHECK(qGroupSize > 0 && depth % qGroupSize == 0,
+              name,
+              ": expect A.size(1) to be a multiple of qGroupSize, got ",
+              depth,
+              " and ",
+              qGroupSize);
+}
+
+// Of _weight_int4pack_mm.
+void check_packed(const char* name,
+                  const Tensor& self,
+                  const Tensor& mat2,
+                  int64_t qGroupSize,
+                  const Tensor& qScaleAndZeros) {
+  check_activation(name, self);
+  check_weight(name, mat2, 4);
+  const int64_t inner = mat2.size(3) * 2;
+  const int64_t depth = self.size(1);
+  const int64_t lines = mat2.size(0) * kTileLines;
+  TORCH_CHECK((inner == 2 || inner == 4 || inner == 8) && mat2.size(2) == 32 &&
+                  mat2.size(1) * inner * kKTileSize == depth,
+              name,
+              " : expect B to be weights of ",
+              depth,
+              " columns packed by _convert_weight_to_int4pack, but got sizes ",
+              mat2.sizes());
+  TORCH_CHECK(is_group_size(qGroupSize),
+              name,
+              ": expect qGroupSize to be 32, 64, 128 or 256, got ",
+              qGroupSize);
+  check_groups(name, depth, qGroupSize);
+  TORCH_CHECK(qScaleAndZeros.dim() == 3 &&
+                  qScaleAndZeros.size(0) == depth / qGroupSize &&
+                  qScaleAndZeros.size(1) == lines &&
+                  qScaleAndZeros.size(2) == 2,
+              name,
+              ": expect qScaleAndZeros to be 3d tensor with sizes [",
+              depth / qGroupSize,
+              ", ",
+              lines,
+              ", 2]");
+  check_scalar_type(qScaleAndZeros, self.scalar_type());
+}
+
+// Of _weight_int4pack_mm_with_scales_and_zeros.
+void check_plain(const char* name,
+                 const Tensor& self,
+                 const Tensor& mat2,
+                 int64_t qGroupSize,
+                 const Tensor& qScale,
+                 const Tensor& qZeros) {
+  check_activation(name, self);
+  check_weight(name, mat2, 2);
+  const int64_t depth = self.size(1);
+  const int64_t lines = mat2.size(0);
+  TORCH_CHECK(
+      mat2.size(1) * 8 == depth, name, " : expect B.size(1) == ", depth / 8);
+  check_groups(name, depth, qGroupSize);
+  for (const Tensor& tensor : {qScale, qZeros}) {
+    TORCH_CHECK(tensor.dim() == 2 && tensor.size(0) == depth / qGroupSize &&
+                    tensor.size(1) == lines,
+                name,
+                ": expect qScale and qZeros to be 2d tensors with sizes [",
+                depth / qGroupSize,
+                ", ",
+                lines,
+                "]");
+  }
+  TORCH_CHECK(qZeros.scalar_type() == at::kChar,
+              name,
+              " : expect qZeros to be int8 tensor.");
+  check_scalar_type(qScale, self.scalar_type());
+}
+
 Tensor _convert_weight_to_int4pack(const Tensor& in, int64_t innerKTiles) {
   TORCH_CHECK(in.dim() == 2);
   TORCH_CHECK(in.dtype() == at::kByte);
@@ -101,43 +187,9 @@ Tensor _weight_int4pack_mm(const Tensor& self,
                            const Tensor& mat2,
                            int64_t qGroupSize,
                            const Tensor& qScaleAndZeros) {
-  check_activation(__func__, self);
-  TORCH_CHECK(mat2.scalar_type() == at::kInt,
-              __func__,
-              " : expect B to be int32 tensor.");
-  TORCH_CHECK(mat2.is_contiguous(), __func__, " : expect B to be contiguous.");
-  TORCH_CHECK(mat2.dim() == 4, __func__, " : expect B to be 4D tensor.");
-  const int64_t inner = mat2.size(3) * 2;
+  check_packed(__func__, self, mat2, qGroupSize, qScaleAndZeros);
   const int64_t depth = self.size(1);
   const int64_t lines = mat2.size(0) * kTileLines;
-  TORCH_CHECK((inner == 2 || inner == 4 || inner == 8) && mat2.size(2) == 32 &&
-                  mat2.size(1) * inner * kKTileSize == depth,
-              __func__,
-              " : expect B to be weights of ",
-              depth,
-              " columns packed by _convert_weight_to_int4pack, but got sizes ",
-              mat2.sizes());
-  TORCH_CHECK(is_group_size(qGroupSize),
-              __func__,
-              ": expect qGroupSize to be 32, 64, 128 or 256, got ",
-              qGroupSize);
-  TORCH_CHECK(depth % qGroupSize == 0,
-              __func__,
-              ": expect A.size(1) to be a multiple of qGroupSize, got ",
-              depth,
-              " and ",
-              qGroupSize);
-  TORCH_CHECK(qScaleAndZeros.dim() == 3 &&
-                  qScaleAndZeros.size(0) == depth / qGroupSize &&
-                  qScaleAndZeros.size(1) == lines &&
-                  qScaleAndZeros.size(2) == 2,
-              __func__,
-              ": expect qScaleAndZeros to be 3d tensor with sizes [",
-              depth / qGroupSize,
-              ", ",
-              lines,
-              ", 2]");
-  check_scalar_type(qScaleAndZeros, self.scalar_type());
   const Tensor out = at::empty({self.size(0), lines}, self.options());
   if (out.numel() == 0) {
     return out;
@@ -174,38 +226,9 @@ Tensor _weight_int4pack_mm_with_scales_and_zeros(const Tensor& self,
                                                  int64_t qGroupSize,
                                                  const Tensor& qScale,
                                                  const Tensor& qZeros) {
-  check_activation(__func__, self);
-  TORCH_CHECK(mat2.scalar_type() == at::kInt,
-              __func__,
-              " : expect B to be int32 tensor.");
-  TORCH_CHECK(mat2.is_contiguous(), __func__, " : expect B to be contiguous.");
-  TORCH_CHECK(mat2.dim() == 2, __func__, " : expect B to be 2D tensor.");
+  check_plain(__func__, self, mat2, qGroupSize, qScale, qZeros);
   const int64_t depth = self.size(1);
   const int64_t lines = mat2.size(0);
-  TORCH_CHECK(mat2.size(1) * 8 == depth,
-              __func__,
-              " : expect B.size(1) == ",
-              depth / 8);
-  TORCH_CHECK(qGroupSize > 0 && depth % qGroupSize == 0,
-              __func__,
-              ": expect A.size(1) to be a multiple of qGroupSize, got ",
-              depth,
-              " and ",
-              qGroupSize);
-  for (const Tensor& tensor : {qScale, qZeros}) {
-    TORCH_CHECK(tensor.dim() == 2 && tensor.size(0) == depth / qGroupSize &&
-                    tensor.size(1) == lines,
-                __func__,
-                ": expect qScale and qZeros to be 2d tensors with sizes [",
-                depth / qGroupSize,
-                ", ",
-                lines,
-                "]");
-  }
-  TORCH_CHECK(qZeros.scalar_type() == at::kChar,
-              __func__,
-              " : expect qZeros to be int8 tensor.");
-  check_scalar_type(qScale, self.scalar_type());
   const Tensor out = at::empty({self.size(0), lines}, self.options());
   if (out.numel() == 0) {
     return out;

@@ -20,6 +20,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <array>
+
 namespace torch_opencl::ops {
 namespace {
 
@@ -216,11 +218,10 @@ std::pair<Tensor, Tensor> combine_equal(const Tensor& keys,
               .scatter_reduce_(0, segment, values, "prod")};
 }
 
-Tensor fold_dimensions(const Tensor& input,
-                       at::IntArrayRef dims,
-                       bool keepdim,
-                       std::optional<at::ScalarType> dtype,
-                       Fold fold) {
+void check_foldable(const Tensor& input,
+                    bool keepdim,
+                    std::optional<at::ScalarType> dtype,
+                    Fold fold) {
   const char* const name =
       fold == Fold::kSum ? "_sparse_csr_sum_cpu" : "_sparse_csr_prod_cpu";
   TORCH_CHECK(input.is_sparse_csr(),
@@ -239,57 +240,84 @@ Tensor fold_dimensions(const Tensor& input,
       "\"",
       name,
       "\" not implemented for 'Bool'");
+}
+
+// A matrix of these parts, with the index dtypes of `input`.
+Tensor csr_like(const Tensor& input,
+                const Tensor& crow,
+                const Tensor& col,
+                const Tensor& values,
+                at::IntArrayRef sizes) {
+  return at::_sparse_compressed_tensor_unsafe(
+      crow.to(input.crow_indices().scalar_type()),
+      col.to(input.col_indices().scalar_type()),
+      values,
+      sizes,
+      input.options().dtype(values.scalar_type()));
+}
+
+// The row offsets of one row.
+Tensor offsets_of_row(const Tensor& input, int64_t nnz) {
+  return at::arange(2, input.crow_indices().options()).mul(nnz);
+}
+
+// `values` are those of `input` in the result's dtype.
+Tensor fold_all(const Tensor& input, const Tensor& values, Fold fold) {
+  const int64_t nnz = std::min<int64_t>(1, values.numel());
+  const at::ScalarType type = values.scalar_type();
+  const Tensor total = fold == Fold::kSum ? values.sum(0, true, type)
+                                          : values.prod(0, true, type);
+  return csr_like(input,
+                  offsets_of_row(input, nnz),
+                  at::zeros({nnz}, input.col_indices().options()),
+                  total.narrow(0, 0, nnz),
+                  {1, 1});
+}
+
+Tensor fold_rows(const Tensor& input, const Tensor& values, Fold fold) {
+  const auto [sorted, order] = input.col_indices().sort(
+      /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const auto [unique, folded] =
+      combine_equal(sorted, values.index_select(0, order), fold);
+  return csr_like(input,
+                  offsets_of_row(input, unique.numel()),
+                  unique,
+                  folded,
+                  {1, input.size(1)});
+}
+
+Tensor fold_columns(const Tensor& input, const Tensor& values, Fold fold) {
+  const Tensor col = input.col_indices();
+  const Tensor rows =
+      at::_convert_indices_from_csr_to_coo(input.crow_indices(), col)[0];
+  const auto [unique, folded] = combine_equal(rows, values, fold);
+  return csr_like(input,
+                  at::_convert_indices_from_coo_to_csr(unique, input.size(0)),
+                  at::zeros({unique.numel()}, col.options()),
+                  folded,
+                  {input.size(0), 1});
+}
+
+Tensor fold_dimensions(const Tensor& input,
+                       at::IntArrayRef dims,
+                       bool keepdim,
+                       std::optional<at::ScalarType> dtype,
+                       Fold fold) {
+  check_foldable(input, keepdim, dtype, fold);
   const bool widens =
       at::isIntegralType(input.scalar_type(), /*includeBool=*/true);
-  const at::ScalarType type =
-      dtype.value_or(widens ? at::kLong : input.scalar_type());
-  const Tensor values = input.values().to(type);
-  const Tensor crow = input.crow_indices();
-  const Tensor col = input.col_indices();
-  const at::DimVector wrapped = [&] {
-    at::DimVector result(dims.begin(), dims.end());
-    for (int64_t& dim : result) {
-      dim = at::maybe_wrap_dim(dim, input.dim());
-    }
-    return result;
-  }();
-  const bool folds_rows = c10::multiply_integers(wrapped) == 0 ||
-                          wrapped.empty();  // dimension 0 is among them
-  const bool folds_columns =
-      wrapped.empty() ||
-      std::find(wrapped.begin(), wrapped.end(), 1) != wrapped.end();
-  const auto compressed = [&](const Tensor& new_crow,
-                              const Tensor& new_col,
-                              const Tensor& new_values) {
-    return at::_sparse_compressed_tensor_unsafe(
-        new_crow.to(crow.scalar_type()),
-        new_col.to(col.scalar_type()),
-        new_values,
-        {folds_rows ? 1 : input.size(0), folds_columns ? 1 : input.size(1)},
-        input.options().dtype(type));
-  };
-  const auto ends = [&](int64_t nnz) {
-    return at::arange(2, crow.options()).mul(nnz);
-  };
-  if (folds_rows && folds_columns) {
-    const int64_t nnz = std::min<int64_t>(1, values.numel());
-    const Tensor total = fold == Fold::kSum ? values.sum(0, true, type)
-                                            : values.prod(0, true, type);
-    return compressed(
-        ends(nnz), at::zeros({nnz}, col.options()), total.narrow(0, 0, nnz));
+  const Tensor values = input.values().to(
+      dtype.value_or(widens ? at::kLong : input.scalar_type()));
+  // None given means all.
+  std::array<bool, 2> folds{dims.empty(), dims.empty()};
+  for (const int64_t dim : dims) {
+    folds[at::maybe_wrap_dim(dim, input.dim())] = true;
   }
-  if (folds_rows) {
-    const auto [sorted, order] =
-        col.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-    const auto [unique, folded] =
-        combine_equal(sorted, values.index_select(0, order), fold);
-    return compressed(ends(unique.numel()), unique, folded);
+  if (folds[0] && folds[1]) {
+    return fold_all(input, values, fold);
   }
-  const Tensor rows = at::_convert_indices_from_csr_to_coo(crow, col)[0];
-  const auto [unique, folded] = combine_equal(rows, values, fold);
-  return compressed(at::_convert_indices_from_coo_to_csr(unique, input.size(0)),
-                    at::zeros({unique.numel()}, col.options()),
-                    folded);
+  return folds[0] ? fold_rows(input, values, fold)
+                  : fold_columns(input, values, fold);
 }
 
 Tensor csr_sum(const Tensor& self,

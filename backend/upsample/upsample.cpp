@@ -106,42 +106,10 @@ Scale scale_of(
 }
 
 template <class Scale>
-bool goes_by_rows(const UpsampleGeometry<Scale>& geometry,
-                  const Tensor& written) {
-  return aten::device_of(written).is_cpu() && geometry.large_strides[4] == 1 &&
-         geometry.small_strides[4] == 1 &&
-         std::max(geometry.large[2], geometry.small[2]) <= kMostColumns;
-}
-
-template <class Scale>
-bool goes_by_pixels(const UpsampleGeometry<Scale>& geometry,
-                    const Tensor& written,
-                    bool writes_large) {
-  return aten::device_of(written).is_cpu() && written.is_floating_point() &&
-         geometry.large_strides[1] == 1 && geometry.small_strides[1] == 1 &&
-         geometry.channels > 1 &&
-         (writes_large ||
-          std::max(geometry.large[1], geometry.large[2]) <= kMostColumns);
-}
-
-// torch's CPU has two kernels that find the nearest neighbour, which differ
-// where a scale is given: one takes sizes that stay or double for scales of 1
-// and 2, the other computes positions of float64 in float64.
-bool is_separable(const Tensor& read, bool writes_large) {
-  const bool is_vectorized =
-      read.dim() == 5 && read.size(1) > 3 &&
-      read.is_contiguous(at::MemoryFormat::ChannelsLast3d);
-  return writes_large && read.dim() != 4 && !is_vectorized;
-}
-
-template <class Scale>
-void launch_upsample(Mode mode,
-                     const Rest& rest,
-                     const Tensor& large,
-                     const Tensor& small,
-                     bool writes_large,
-                     bool separable) {
-  const Tensor& written = writes_large ? large : small;
+UpsampleGeometry<Scale> geometry_of(Mode mode,
+                                    const Rest& rest,
+                                    const Tensor& large,
+                                    const Tensor& small) {
   const int spatial = static_cast<int>(large.dim()) - 2;
   UpsampleGeometry<Scale> geometry{};
   for (int d = 0; d < 2; ++d) {
@@ -162,72 +130,152 @@ void launch_upsample(Mode mode,
                : Scale(1);
   }
   geometry.channels = static_cast<int32_t>(large.size(1));
+  return geometry;
+}
+
+template <class Scale>
+struct UpsampleProblem {
+  Mode mode;
+  bool align_corners;
+  bool separable;
+  bool writes_large;
+  const Tensor& read;
+  const Tensor& written;
+  UpsampleGeometry<Scale> geometry;
+
+  bool is_on_cpu() const { return aten::device_of(written).is_cpu(); }
+  size_t batches() const { return written.size(0); }
+  size_t channels() const { return geometry.channels; }
+  // Of what is written: its sizes, and rows of a channel.
+  const int32_t* size() const {
+    return writes_large ? geometry.large : geometry.small;
+  }
+  size_t plane() const { return static_cast<size_t>(size()[0]) * size()[1]; }
+};
+
+template <class Scale>
+bool goes_by_rows(const UpsampleProblem<Scale>& p) {
+  const UpsampleGeometry<Scale>& geometry = p.geometry;
+  return p.is_on_cpu() && geometry.large_strides[4] == 1 &&
+         geometry.small_strides[4] == 1 &&
+         std::max(geometry.large[2], geometry.small[2]) <= kMostColumns;
+}
+
+template <class Scale>
+void launch_rows(const UpsampleProblem<Scale>& p) {
+  // Few rows share their taps with many planes.
+  const int64_t planes = static_cast<int64_t>(p.batches() * p.channels());
+  const int64_t planes_of_item =
+      std::clamp<int64_t>(planes * p.plane() / kItems, 1, planes);
+  launch(p.written,
+         sources::upsample_rows,
+         p.writes_large ? "upsample_forward_rows" : "upsample_backward_rows",
+         {{"DTYPE", dtype_of(p.written)},
+          {"MODE", static_cast<int>(p.mode)},
+          {"ALIGN_CORNERS", p.align_corners},
+          {"SEPARABLE", p.separable},
+          {"ROUND", p.written.scalar_type() == at::kByte}},
+         range(p.plane(), ceil_div(planes, planes_of_item), 1, 1),
+         p.geometry,
+         static_cast<int32_t>(planes),
+         static_cast<int32_t>(planes_of_item),
+         arg(p.written),
+         arg_in(p.read));
+}
+
+template <class Scale>
+bool goes_by_pixels(const UpsampleProblem<Scale>& p) {
+  const UpsampleGeometry<Scale>& geometry = p.geometry;
+  return p.is_on_cpu() && p.written.is_floating_point() &&
+         geometry.large_strides[1] == 1 && geometry.small_strides[1] == 1 &&
+         geometry.channels > 1 &&
+         (p.writes_large ||
+          std::max(geometry.large[1], geometry.large[2]) <= kMostColumns);
+}
+
+template <class Scale>
+void launch_pixels(const UpsampleProblem<Scale>& p) {
+  const int64_t rows = static_cast<int64_t>(p.batches() * p.plane());
+  const int64_t rows_of_item = std::clamp<int64_t>(rows / kItems, 1, rows);
+  launch(
+      p.written,
+      sources::upsample_pixels,
+      p.writes_large ? "upsample_forward_pixels" : "upsample_backward_pixels",
+      {{"DTYPE", dtype_of(p.written)},
+       {"MODE", static_cast<int>(p.mode)},
+       {"ALIGN_CORNERS", p.align_corners},
+       {"SEPARABLE", p.separable},
+       {"HAS_DEPTH", p.geometry.large[0] > 1 || p.geometry.small[0] > 1},
+       {"COLUMNS", kColumns},
+       {"LANES", 16}},
+      range(
+          ceil_div(rows, rows_of_item), ceil_div(p.size()[2], kColumns), 1, 1),
+      p.geometry,
+      static_cast<int32_t>(p.batches()),
+      static_cast<int32_t>(rows_of_item),
+      arg(p.written),
+      arg_in(p.read));
+}
+
+template <class Scale>
+void launch_elements(const UpsampleProblem<Scale>& p) {
+  const Tensor& written = p.written;
   const bool channels_last = written.stride(1) == 1 && written.size(1) > 1;
-  const int32_t* size = writes_large ? geometry.large : geometry.small;
-  const size_t batches = large.size(0);
-  const size_t channels = geometry.channels;
-  const size_t plane = static_cast<size_t>(size[0]) * size[1];
-  if (goes_by_rows(geometry, written)) {
-    // Few rows share their taps with many planes.
-    const int64_t planes = static_cast<int64_t>(batches * channels);
-    const int64_t planes_of_item =
-        std::clamp<int64_t>(planes * plane / kItems, 1, planes);
-    launch(written,
-           sources::upsample_rows,
-           writes_large ? "upsample_forward_rows" : "upsample_backward_rows",
-           {{"DTYPE", dtype_of(written)},
-            {"MODE", static_cast<int>(mode)},
-            {"ALIGN_CORNERS", rest.align_corners},
-            {"SEPARABLE", separable},
-            {"ROUND", written.scalar_type() == at::kByte}},
-           range(plane, ceil_div(planes, planes_of_item), 1, 1),
-           geometry,
-           static_cast<int32_t>(planes),
-           static_cast<int32_t>(planes_of_item),
-           arg(written),
-           arg_in(writes_large ? small : large));
-    return;
-  }
-  if (goes_by_pixels(geometry, written, writes_large)) {
-    const int64_t rows = static_cast<int64_t>(batches * plane);
-    const int64_t rows_of_item = std::clamp<int64_t>(rows / kItems, 1, rows);
-    launch(
-        written,
-        sources::upsample_pixels,
-        writes_large ? "upsample_forward_pixels" : "upsample_backward_pixels",
-        {{"DTYPE", dtype_of(written)},
-         {"MODE", static_cast<int>(mode)},
-         {"ALIGN_CORNERS", rest.align_corners},
-         {"SEPARABLE", separable},
-         {"HAS_DEPTH", geometry.large[0] > 1 || geometry.small[0] > 1},
-         {"COLUMNS", kColumns},
-         {"LANES", 16}},
-        range(ceil_div(rows, rows_of_item), ceil_div(size[2], kColumns), 1, 1),
-        geometry,
-        static_cast<int32_t>(batches),
-        static_cast<int32_t>(rows_of_item),
-        arg(written),
-        arg_in(writes_large ? small : large));
-    return;
-  }
+  const size_t width = p.size()[2];
   const NDRange work =
       channels_last
-          ? range(channels, plane * size[2], batches, kWorkGroup, 1, 1)
-          : range(size[2], plane, batches * channels, kWorkGroup, 1, 1);
+          ? range(
+                p.channels(), p.plane() * width, p.batches(), kWorkGroup, 1, 1)
+          : range(
+                width, p.plane(), p.batches() * p.channels(), kWorkGroup, 1, 1);
   launch(written,
          sources::upsample,
-         writes_large ? "upsample_forward" : "upsample_backward",
+         p.writes_large ? "upsample_forward" : "upsample_backward",
          {{"DTYPE", dtype_of(written)},
-          {"MODE", static_cast<int>(mode)},
-          {"ALIGN_CORNERS", rest.align_corners},
-          {"SEPARABLE", separable},
+          {"MODE", static_cast<int>(p.mode)},
+          {"ALIGN_CORNERS", p.align_corners},
+          {"SEPARABLE", p.separable},
           {"CHANNELS_LAST", channels_last},
           {"ROUND", written.scalar_type() == at::kByte},
           {"WG_SIZE", kWorkGroup}},
          work,
-         geometry,
+         p.geometry,
          arg(written),
-         arg_in(writes_large ? small : large));
+         arg_in(p.read));
+}
+
+// torch's CPU has two kernels that find the nearest neighbour, which differ
+// where a scale is given: one takes sizes that stay or double for scales of 1
+// and 2, the other computes positions of float64 in float64.
+bool is_separable(const Tensor& read, bool writes_large) {
+  const bool is_vectorized =
+      read.dim() == 5 && read.size(1) > 3 &&
+      read.is_contiguous(at::MemoryFormat::ChannelsLast3d);
+  return writes_large && read.dim() != 4 && !is_vectorized;
+}
+
+template <class Scale>
+void launch_upsample(Mode mode,
+                     const Rest& rest,
+                     const Tensor& large,
+                     const Tensor& small,
+                     bool writes_large,
+                     bool separable) {
+  const UpsampleProblem<Scale> problem{
+      mode,
+      rest.align_corners,
+      separable,
+      writes_large,
+      writes_large ? small : large,
+      writes_large ? large : small,
+      geometry_of<Scale>(mode, rest, large, small)};
+  if (goes_by_rows(problem)) {
+    launch_rows(problem);
+  } else if (goes_by_pixels(problem)) {
+    launch_pixels(problem);
+  } else {
+    launch_elements(problem);
+  }
 }
 
 void resample(Mode mode,
