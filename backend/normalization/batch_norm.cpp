@@ -201,35 +201,6 @@ OutputRefs native_batch_norm_out(const Tensor& input,
                         {out, save_mean, save_invstd});
 }
 
-Outputs native_batch_norm_legit(const Tensor& input,
-                                const OptionalTensor& weight,
-                                const OptionalTensor& bias,
-                                Tensor& mean,
-                                Tensor& var,
-                                bool training,
-                                double momentum,
-                                double epsilon) {
-  return native_batch_norm(
-      input, weight, bias, mean, var, training, momentum, epsilon);
-}
-
-OutputRefs native_batch_norm_legit_out(const Tensor& input,
-                                       const OptionalTensor& weight,
-                                       const OptionalTensor& bias,
-                                       Tensor& mean,
-                                       Tensor& var,
-                                       bool training,
-                                       double momentum,
-                                       double epsilon,
-                                       Tensor& out,
-                                       Tensor& save_mean,
-                                       Tensor& save_invstd) {
-  return normalized_out(input,
-                        params_of(weight, bias, mean, var, momentum, epsilon),
-                        training,
-                        {out, save_mean, save_invstd});
-}
-
 Outputs native_batch_norm_no_stats(const Tensor& input,
                                    const OptionalTensor& weight,
                                    const OptionalTensor& bias,
@@ -375,9 +346,13 @@ Outputs batch_norm_backward(const Tensor& grad_output,
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   native<at::_ops::native_batch_norm, &native_batch_norm>(m);
   native<at::_ops::native_batch_norm_out, &native_batch_norm_out>(m);
-  native<at::_ops::_native_batch_norm_legit, &native_batch_norm_legit>(m);
-  native<at::_ops::_native_batch_norm_legit_out, &native_batch_norm_legit_out>(
-      m);
+  // Theirs are running statistics that are never undefined.
+  native<at::_ops::_native_batch_norm_legit,
+         &WithConversions<at::_ops::_native_batch_norm_legit,
+                          &native_batch_norm>::call>(m);
+  native<at::_ops::_native_batch_norm_legit_out,
+         &WithConversions<at::_ops::_native_batch_norm_legit_out,
+                          &native_batch_norm_out>::call>(m);
   native<at::_ops::_native_batch_norm_legit_no_stats,
          &native_batch_norm_no_stats>(m);
   native<at::_ops::_native_batch_norm_legit_no_stats_out,

@@ -118,4 +118,14 @@ void native(torch::Library& library) {
                &WithFallback<Op, Function, Numbers::kAny>::call);
 }
 
+// Of an op without sizes: Function takes what the op's arguments convert to.
+template <class Op, auto Function, class Schema = typename Op::schema>
+struct WithConversions;
+template <class Op, auto Function, class R, class... A>
+struct WithConversions<Op, Function, R(A...)> {
+  static R call(A... arguments) {
+    return Function(std::forward<A>(arguments)...);
+  }
+};
+
 }  // namespace torch_opencl::aten
