@@ -15,9 +15,6 @@
 #include "philox.clh"
 #include "attention.clh"
 #include "attention_panels.clh"
-#include "exponential.clh"
-
-DEFINE_EXP_BELOW(exp_below, float16, as_int16, as_float16)
 
 #define LANE_NUMBERS (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 
@@ -128,10 +125,7 @@ void attention_forward_cpu(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
                            TENSOR(float, logsumexp)) {
   OWN_QUERIES(WIDTH)
 
-  line_t queries[HEAD_DIM];
-  line_t sums[HEAD_DIM];
-  line_t scores[BLOCK];
-  float block[BLOCK][HEAD_DIM];
+  FORWARD_PANELS
   load_panel(queries, POINTER(query) + HEAD_OFFSET(a->query, b, h), a->query, first,
              a->queries, a->query_dim);
   clear_panel(sums, (a->value_dim + TILE - 1) / TILE * TILE);
@@ -148,21 +142,7 @@ void attention_forward_cpu(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
     mask_scores(scores, a, POINTER(mask) + HEAD_OFFSET(a->mask, b, h), a->mask.column,
                 a->mask.row, 0, j, count, first, a->queries);
     float16 factor[VECTORS];
-    for (int v = 0; v < VECTORS; ++v) {
-      float16 now = largest[v];
-      for (int r = 0; r < count; ++r) now = fmax(now, scores[r][v]);
-      // A row that is masked so far has no maximum.
-      const float16 base = select(now, (float16)0, now == -INFINITY);
-      factor[v] = exp_below(largest[v] - base);
-      largest[v] = now;
-      float16 sum = 0;
-      for (int r = 0; r < count; ++r) {
-        const float16 weight = exp_below(scores[r][v] - base);
-        scores[r][v] = weight;
-        sum += weight;
-      }
-      normaliser[v] = fma(normaliser[v], factor[v], sum);
-    }
+    weights_of(scores, largest, normaliser, factor, count);
 #if HAS_DROPOUT
     drop_query_lanes(scores, a, first_row + first, j, count);
 #endif
@@ -190,12 +170,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void attention_grad_query_cpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)) {
   OWN_QUERIES(WIDTH)
 
-  line_t queries[HEAD_DIM];
-  line_t grads[HEAD_DIM];
-  line_t sums[HEAD_DIM];
-  line_t scores[BLOCK];
-  line_t products[BLOCK];
-  float block[BLOCK][HEAD_DIM];
+  GRAD_QUERY_PANELS
   load_panel(queries, POINTER(query) + HEAD_OFFSET(a->query, b, h), a->query, first,
              a->queries, a->query_dim);
   load_panel(grads, POINTER(grad_out) + HEAD_OFFSET(a->out, b, h), a->out, first,
@@ -240,14 +215,7 @@ void attention_grad_key_value_cpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_ke
                                   TENSOR(storage_t, grad_value)) {
   OWN_KEYS(WIDTH)
 
-  line_t keys[HEAD_DIM];
-  line_t values[HEAD_DIM];
-  line_t key_sums[HEAD_DIM];
-  line_t value_sums[HEAD_DIM];
-  line_t scores[BLOCK];
-  line_t products[BLOCK];
-  float queries[BLOCK][HEAD_DIM];
-  float grads[BLOCK][HEAD_DIM];
+  GRAD_KEY_VALUE_PANELS
   load_panel(keys, POINTER(key) + HEAD_OFFSET(a->key, b, key_head), a->key, first, a->keys,
              a->query_dim);
   load_panel(values, POINTER(value) + HEAD_OFFSET(a->value, b, key_head), a->value, first,

@@ -51,30 +51,13 @@ void attention_forward_gpu(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
   OWN_QUERIES(ROWS)
   const tile_t queries = tile(POINTER(query) + HEAD_OFFSET(a->query, b, h), a->query, first,
                               a->queries, a->query_dim);
-  // In the softmax a work-item has SPAN columns of one row.
-  const int lane = get_local_id(1) * 16 + get_local_id(0);
-  const int row = lane / PARTS;
-  local float *span = (local float *)weights + row * PITCH + lane % PARTS * SPAN;
-
-  float scores[ITEM_ROWS][4];
-  float sums[ITEM_ROWS][ITEM_DIMS];
-  float totals[ITEM_ROWS][ITEM_DIMS];
-  CLEAR(totals)
-  float largest = -INFINITY;
-  float normaliser = 0;
+  SOFTMAX_ROW
   for (int j = 0; j < end; j += COLUMNS) {
     multiply(scores, stage, queries, tile(keys, a->key, j, end, a->query_dim));
     mask_scores(scores, a, POINTER(mask) + HEAD_OFFSET(a->mask, b, h), a->mask.row,
                 a->mask.column, 0, first, a->queries, j, end);
-    put_weights(weights, scores);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    float now = largest;
-    for (int c = 0; c < SPAN; ++c) now = fmax(now, span[c]);
-    partial[lane] = now;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int p = 0; p < PARTS; ++p) now = fmax(now, partial[row * PARTS + p]);
-    // A row that is masked so far has no maximum.
-    const float base = now == -INFINITY ? 0.0f : now;
+    const float now = largest_of_row(largest, weights, scores, span, partial, row);
+    const float base = base_of(now);
     const float factor = exp(largest - base);
     largest = now;
     float sum = 0;
@@ -100,10 +83,7 @@ void attention_forward_gpu(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
     ADD_UP(totals, factors[get_local_id(1) * ITEM_ROWS + i], sums, 1)
   }
 
-  partial[lane] = normaliser;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  float total = 0;
-  for (int p = 0; p < PARTS; ++p) total += partial[row * PARTS + p];
+  const float total = sum_of_row(normaliser, partial, row);
   if (lane % PARTS == 0) {
     factors[row] = total == 0 ? 0.0f : 1 / total;
     if (first + row < a->queries) {
@@ -129,13 +109,7 @@ void attention_grad_query_gpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)
                             a->queries, a->value_dim);
   const int item_row = first + get_local_id(1) * ITEM_ROWS;
 
-  float scores[ITEM_ROWS][4];
-  float products[ITEM_ROWS][4];
-  float sums[ITEM_ROWS][ITEM_DIMS];
-  float totals[ITEM_ROWS][ITEM_DIMS];
-  float normaliser[ITEM_ROWS];
-  float deltas[ITEM_ROWS];
-  CLEAR(totals)
+  GRAD_QUERY_SUMS
   for (int i = 0; i < ITEM_ROWS; ++i) {
     const size_t row = first_row + min(item_row + i, a->queries - 1);
     normaliser[i] = POINTER(logsumexp)[row];
@@ -175,13 +149,7 @@ void attention_grad_key_value_gpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_ke
   const tile_t values = tile(POINTER(value) + HEAD_OFFSET(a->value, b, key_head), a->value,
                              first, a->keys, a->value_dim);
 
-  float scores[ITEM_ROWS][4];
-  float products[ITEM_ROWS][4];
-  float sums[ITEM_ROWS][ITEM_DIMS];
-  float key_totals[ITEM_ROWS][ITEM_DIMS];
-  float value_totals[ITEM_ROWS][ITEM_DIMS];
-  CLEAR(key_totals)
-  CLEAR(value_totals)
+  GRAD_KEY_VALUE_SUMS
   for (int h = key_head * group; h < (key_head + 1) * group; ++h) {
     const size_t first_row = (b * a->heads + h) * a->queries;
     // Queries before the tile's first key see none of its keys.
@@ -215,13 +183,7 @@ void attention_grad_key_value_gpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_ke
           products[i][l] = weight * (products[i][l] * keep - delta);
         }
       }
-      put_weights(weights, scores);
-      accumulate(sums, weights, stage, grads);
-      ADD_UP(value_totals, 1, sums, 1)
-      barrier(CLK_LOCAL_MEM_FENCE);
-      put_weights(weights, products);
-      accumulate(sums, weights, stage, queries);
-      ADD_UP(key_totals, 1, sums, a->scale)
+      ADD_GRAD_KEY_VALUE(a->scale)
     }
   }
   store_rows(POINTER(grad_key) + HEAD_OFFSET(a->grad_key, b, key_head), a->grad_key, first,

@@ -137,6 +137,27 @@ at::ScalarType mask_dtype_of(const Attention& attention) {
   return attention.mask.defined() ? attention.mask.scalar_type() : at::kFloat;
 }
 
+// Kernels take the operands of the forward pass first.
+template <class... Arguments>
+void launch_on(const Attention& attention,
+               const KernelSource& source,
+               const char* kernel,
+               std::initializer_list<runtime::Define> defines,
+               const NDRange& range,
+               const Arguments&... arguments) {
+  launch(attention.query,
+         source,
+         kernel,
+         defines,
+         range,
+         attention.shape,
+         arg_in(attention.query),
+         arg_in(attention.key),
+         arg_in(attention.value),
+         arg_in(attention.mask),
+         arguments...);
+}
+
 // A work-item of a CPU, or a work-group of a GPU, has a tile of the `rows` of
 // a head.
 template <class... Arguments>
@@ -151,38 +172,34 @@ void run(const Attention& attention,
   const int64_t vectors = cpu_vectors(head_dim, rows);
   const int64_t item_rows = gpu_item_rows(head_dim, rows);
   const at::ScalarType mask_dtype = mask_dtype_of(attention);
-  launch(attention.query,
-         is_cpu ? sources::attention_cpu : sources::attention_gpu,
-         is_cpu ? kernels.cpu : kernels.gpu,
-         {{"DTYPE", dtype_of(attention.query)},
-          {"HEAD_DIM", is_cpu ? cpu_columns(head_dim) : gpu_columns(head_dim)},
-          {"VECTORS", is_cpu ? vectors : 1},
-          {"BLOCK", is_cpu ? cpu_block(head_dim) : 1},
-          {"ITEM_ROWS", is_cpu ? 1 : item_rows},
-          {"STORES_FOURS", !is_cpu && stores_fours},
-          {"HAS_MASK", attention.mask.defined()},
-          {"MASK_DTYPE", dtype_of(mask_dtype)},
-          {"MASK_IS_BOOL", mask_dtype == at::kBool},
-          {"IS_CAUSAL", attention.is_causal},
-          {"HAS_DROPOUT", attention.has_dropout}},
-         is_cpu ? range(ceil_div(rows, vectors * kLanes),
-                        heads,
-                        attention.batch,
-                        1,
-                        1,
-                        1)
-                : range(ceil_div(rows, item_rows * 16) * 16,
-                        heads * 16,
-                        attention.batch,
-                        16,
-                        16,
-                        1),
-         attention.shape,
-         arg_in(attention.query),
-         arg_in(attention.key),
-         arg_in(attention.value),
-         arg_in(attention.mask),
-         arguments...);
+  launch_on(
+      attention,
+      is_cpu ? sources::attention_cpu : sources::attention_gpu,
+      is_cpu ? kernels.cpu : kernels.gpu,
+      {{"DTYPE", dtype_of(attention.query)},
+       {"HEAD_DIM", is_cpu ? cpu_columns(head_dim) : gpu_columns(head_dim)},
+       {"VECTORS", is_cpu ? vectors : 1},
+       {"BLOCK", is_cpu ? cpu_block(head_dim) : 1},
+       {"ITEM_ROWS", is_cpu ? 1 : item_rows},
+       {"STORES_FOURS", !is_cpu && stores_fours},
+       {"HAS_MASK", attention.mask.defined()},
+       {"MASK_DTYPE", dtype_of(mask_dtype)},
+       {"MASK_IS_BOOL", mask_dtype == at::kBool},
+       {"IS_CAUSAL", attention.is_causal},
+       {"HAS_DROPOUT", attention.has_dropout}},
+      is_cpu ? range(ceil_div(rows, vectors * kLanes),
+                     heads,
+                     attention.batch,
+                     1,
+                     1,
+                     1)
+             : range(ceil_div(rows, item_rows * 16) * 16,
+                     heads * 16,
+                     attention.batch,
+                     16,
+                     16,
+                     1),
+      arguments...);
 }
 
 // A work-group has a tile of the `rows` of a head.
@@ -198,40 +215,35 @@ void run_by_units(const Attention& attention,
   const UnitShape unit = shape_of(tile.units);
   const int64_t items = tile.rows / unit.rows * unit.wave;
   const at::ScalarType mask_dtype = mask_dtype_of(attention);
-  launch(attention.query,
-         source,
-         kernel,
-         {{"MATRIX_UNITS", static_cast<int64_t>(tile.units)},
-          {"IS_EMULATED", tile.is_emulated},
-          {"DTYPE", dtype_of(attention.query)},
-          {"HEAD_DIM", tile.head_dim},
-          {"ROWS", tile.rows},
-          {"COLUMNS", tile.columns},
-          {"SCORE_UNITS", tile.columns / unit.columns},
-          {"SUM_UNITS", tile.head_dim / unit.columns},
-          {"BLOCKS", ceil_div(tile.columns * tile.head_dim / 16, items)},
-          {"UNROLL", unroll_of(attention.query, 8)},
-          {"IS_WIDE", access.is_wide},
-          {"IS_LARGE", access.is_large},
-          {"HAS_MASK", attention.mask.defined()},
-          {"MASK_DTYPE", dtype_of(mask_dtype)},
-          {"MASK_IS_BOOL", mask_dtype == at::kBool},
-          {"IS_CAUSAL", attention.is_causal},
-          {"HAS_DROPOUT", attention.has_dropout},
-          runtime::Define::option(kLargeRegisters,
-                                  is_intel(tile.units) && !tile.is_emulated)},
-         range(ceil_div(rows, tile.rows) * items,
-               heads,
-               attention.batch,
-               items,
-               1,
-               1),
-         attention.shape,
-         arg_in(attention.query),
-         arg_in(attention.key),
-         arg_in(attention.value),
-         arg_in(attention.mask),
-         arguments...);
+  launch_on(attention,
+            source,
+            kernel,
+            {{"MATRIX_UNITS", static_cast<int64_t>(tile.units)},
+             {"IS_EMULATED", tile.is_emulated},
+             {"DTYPE", dtype_of(attention.query)},
+             {"HEAD_DIM", tile.head_dim},
+             {"ROWS", tile.rows},
+             {"COLUMNS", tile.columns},
+             {"SCORE_UNITS", tile.columns / unit.columns},
+             {"SUM_UNITS", tile.head_dim / unit.columns},
+             {"BLOCKS", ceil_div(tile.columns * tile.head_dim / 16, items)},
+             {"UNROLL", unroll_of(attention.query, 8)},
+             {"IS_WIDE", access.is_wide},
+             {"IS_LARGE", access.is_large},
+             {"HAS_MASK", attention.mask.defined()},
+             {"MASK_DTYPE", dtype_of(mask_dtype)},
+             {"MASK_IS_BOOL", mask_dtype == at::kBool},
+             {"IS_CAUSAL", attention.is_causal},
+             {"HAS_DROPOUT", attention.has_dropout},
+             runtime::Define::option(
+                 kLargeRegisters, is_intel(tile.units) && !tile.is_emulated)},
+            range(ceil_div(rows, tile.rows) * items,
+                  heads,
+                  attention.batch,
+                  items,
+                  1,
+                  1),
+            arguments...);
 }
 
 }  // namespace
