@@ -212,14 +212,14 @@ void run_tiles(const GemmProblem& problem, const GemmArguments& a) {
   const EpilogueTarget target{
       "matrix product", a.out, {a.left, a.right, a.self}};
   multiply_gpu(a.out,
-               problem.dtype,
-               p,
-               as_it_lies(operands.left),
-               as_it_lies(operands.right),
-               operands.output,
-               operands.addend,
-               problem.is_large,
-               &target);
+               {.operands = problem.dtype,
+                .product = p,
+                .left = as_it_lies(operands.left),
+                .right = as_it_lies(operands.right),
+                .output = operands.output,
+                .addend = operands.addend,
+                .is_large = problem.is_large,
+                .target = &target});
 }
 
 void run_strided(const GemmProblem& problem, const GemmArguments& a) {

@@ -274,13 +274,13 @@ void multiply(const at::TensorBase& on,
               bool is_large) {
   if (!aten::device_of(on).is_cpu()) {
     multiply_gpu(on,
-                 left.scalar_type(),
-                 product,
-                 panels_of(left, product.rows, product.depth),
-                 panels_of(right, product.columns, product.depth),
-                 output,
-                 addend,
-                 is_large);
+                 {.operands = left.scalar_type(),
+                  .product = product,
+                  .left = panels_of(left, product.rows, product.depth),
+                  .right = panels_of(right, product.columns, product.depth),
+                  .output = output,
+                  .addend = addend,
+                  .is_large = is_large});
     return;
   }
   const CpuTiles tiles = cpu_tiles_of(on, product);

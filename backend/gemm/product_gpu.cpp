@@ -376,26 +376,12 @@ void multiply_with_units(MatrixUnits units,
   launch_tiles(out, launch, choice, /*is_emulated=*/false, is_intel(units));
 }
 
-void multiply_gpu(const at::TensorBase& on,
-                  at::ScalarType operands,
-                  const Product& product,
-                  const ProductOperand& left,
-                  const ProductOperand& right,
-                  const Output& output,
-                  const Addend& addend,
-                  bool is_large,
-                  const EpilogueTarget* target) {
-  const ProductLaunch launch = with_accesses({.operands = operands,
-                                              .product = product,
-                                              .left = left,
-                                              .right = right,
-                                              .output = output,
-                                              .addend = addend,
-                                              .is_large = is_large,
-                                              .target = target});
-  const bool has_levels = left.line.outer_stride != 0 ||
-                          right.line.outer_stride != 0 ||
-                          output.column.outer_stride != 0;
+void multiply_gpu(const at::TensorBase& on, const ProductLaunch& matrices) {
+  const ProductLaunch launch = with_accesses(matrices);
+  const Product& product = launch.product;
+  const bool has_levels = launch.left.line.outer_stride != 0 ||
+                          launch.right.line.outer_stride != 0 ||
+                          launch.output.column.outer_stride != 0;
   const bool is_few = std::min(product.rows, product.columns) <= kFewRows;
   if (is_few && !has_levels && wish_of_settings().rows == 0) {
     multiply_few(on, launch);

@@ -94,15 +94,7 @@ void multiply_with_units(MatrixUnits units,
                          const at::Tensor& right,
                          const at::Tensor& out);
 
-// Any of matrices; `operands` is their dtype.
-void multiply_gpu(const at::TensorBase& on,
-                  at::ScalarType operands,
-                  const Product& product,
-                  const ProductOperand& left,
-                  const ProductOperand& right,
-                  const Output& output,
-                  const Addend& addend,
-                  bool is_large,
-                  const EpilogueTarget* target = nullptr);
+// Any of matrices, whose accesses it finds.
+void multiply_gpu(const at::TensorBase& on, const ProductLaunch& matrices);
 
 }  // namespace torch_opencl::ops
