@@ -1,12 +1,9 @@
 #include "epilogue_text.h"
 
+#include "../../cpp/runtime/growing_table.h"
 #include "../common/kernel_text.h"
 
-#include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace torch_opencl::ops {
@@ -289,21 +286,14 @@ const aten::KernelSource& source_with_epilogue(const EpilogueKey& key) {
     std::string text;
     aten::KernelSource source;
   };
-  static std::shared_mutex mutex;
-  static auto* sources = new std::
-      unordered_map<EpilogueKey, std::unique_ptr<Source>, EpilogueKeyHash>();
-  {
-    const std::shared_lock lock(mutex);
-    const auto found = sources->find(key);
-    if (found != sources->end()) {
-      return found->second->source;
-    }
-  }
-  auto made = std::make_unique<Source>();
-  made->text = text_of(key) + key.source->text;
-  made->source = {key.source->name, made->text.c_str()};
-  const std::unique_lock lock(mutex);
-  return sources->emplace(key, std::move(made)).first->second->source;
+  static auto* sources =
+      new runtime::GrowingTable<EpilogueKey, const Source*, EpilogueKeyHash>();
+  const auto make = [&key] {
+    auto* made = new Source{text_of(key) + key.source->text, {}};
+    made->source = {key.source->name, made->text.c_str()};
+    return made;
+  };
+  return sources->find(key, make)->source;
 }
 
 }  // namespace torch_opencl::ops

@@ -2,14 +2,12 @@
 
 #include "multi_tensor.h"
 
+#include "../../cpp/runtime/growing_table.h"
 #include "../../cpp/runtime/pending_launch.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
 
 namespace torch_opencl::ops {
 namespace {
@@ -144,21 +142,12 @@ std::string statements_of(const KernelKey& key) {
 runtime::Kernel& find_kernel(runtime::Device& device,
                              const KernelKey& key,
                              const MultiTensorLaunch& launch) {
-  static std::shared_mutex mutex;
   static auto* kernels =
-      new std::unordered_map<KernelKey, runtime::Kernel*, KernelKeyHash>();
-  {
-    const std::shared_lock lock(mutex);
-    const auto found = kernels->find(key);
-    if (found != kernels->end()) {
-      return *found->second;
-    }
-  }
-  runtime::Kernel& kernel =
-      build_multi_tensor(device, name_of(key), statements_of(key), launch);
-  const std::unique_lock lock(mutex);
-  kernels->emplace(key, &kernel);
-  return kernel;
+      new runtime::GrowingTable<KernelKey, runtime::Kernel*, KernelKeyHash>();
+  return *kernels->find(key, [&] {
+    return &build_multi_tensor(
+        device, name_of(key), statements_of(key), launch);
+  });
 }
 
 struct Range {

@@ -1,14 +1,16 @@
 #include "multi_tensor.h"
 
+#include "../../cpp/runtime/growing_table.h"
 #include "../common/integers.h"
 #include "../common/kernel_text.h"
 
+#include <c10/util/hash.h>
+
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <mutex>
 #include <numeric>
-#include <shared_mutex>
+#include <tuple>
 
 namespace torch_opencl::ops {
 namespace {
@@ -234,8 +236,8 @@ runtime::Kernel& find_kernel(runtime::Device& device,
                              const char* name,
                              const std::string& statements,
                              const MultiTensorLaunch& launch) {
-  static std::shared_mutex mutex;
-  static auto* kernels = new std::map<Key, runtime::Kernel*>();
+  static auto* kernels =
+      new runtime::GrowingTable<Key, runtime::Kernel*, c10::hash<Key>>();
   // In-place forms read what they write: the operands' use is part of the key.
   std::string use = statements;
   std::vector<DType> dtypes;
@@ -251,18 +253,9 @@ runtime::Kernel& find_kernel(runtime::Device& device,
   }
   use += launch.has_many_slots ? 'm' : 'f';
   const Key key{device.index(), use, dtypes, launch.compute};
-  {
-    const std::shared_lock lock(mutex);
-    const auto found = kernels->find(key);
-    if (found != kernels->end()) {
-      return *found->second;
-    }
-  }
-  runtime::Kernel& kernel =
-      build_multi_tensor(device, name, statements, launch);
-  const std::unique_lock lock(mutex);
-  kernels->emplace(key, &kernel);
-  return kernel;
+  return *kernels->find(key, [&] {
+    return &build_multi_tensor(device, name, statements, launch);
+  });
 }
 
 // The table as the kernel's struct lays it out: scalars first, for they may be
