@@ -218,6 +218,15 @@ std::string literal_options(c10::ArrayRef<DType> dtypes) {
   return has_double ? "" : "-cl-single-precision-constant";
 }
 
+void check_dimensions(const char* op, int64_t dimensions) {
+  TORCH_CHECK(dimensions <= kMaxDimensions,
+              op,
+              ": opencl supports up to ",
+              kMaxDimensions,
+              " dimensions that do not collapse, got ",
+              dimensions);
+}
+
 std::string component(int dimension) {
   return std::string(".s") + "0123456789abcdef"[dimension];
 }

@@ -82,6 +82,8 @@ at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand);
 // Kernels take the sizes and each operand's strides as one 16-component vector.
 constexpr int kMaxDimensions = 16;
 using Dimensions = std::array<int32_t, kMaxDimensions>;
+// Throws where an iterator of `op` has more.
+void check_dimensions(const char* op, int64_t dimensions);
 // Component of a 16-vector: 11 -> ".sb"
 std::string component(int dimension);
 

@@ -7,12 +7,13 @@
 
 namespace torch_opencl::ops {
 
-inline bool is_given(const std::optional<at::Tensor>& tensor) {
+using OptionalTensor = std::optional<at::Tensor>;
+
+inline bool is_given(const OptionalTensor& tensor) {
   return tensor.has_value() && tensor->defined();
 }
 
-inline const at::Tensor& value_or_undefined(
-    const std::optional<at::Tensor>& tensor) {
+inline const at::Tensor& value_or_undefined(const OptionalTensor& tensor) {
   static const at::Tensor undefined;
   return tensor.has_value() ? *tensor : undefined;
 }

@@ -25,7 +25,6 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 constexpr int64_t kSum = 0;
 constexpr int64_t kMean = 1;

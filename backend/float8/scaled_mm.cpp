@@ -1,4 +1,5 @@
 // Products of float8 matrices with a scale each, or one a row: _scaled_mm.
+#include "../common/optional_tensor.h"
 #include "../quantized/rows.h"
 #include "float8.h"
 
@@ -20,7 +21,6 @@ namespace {
 using at::IntArrayRef;
 using at::ScalarType;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 enum class Scaling : int64_t { kTensorWise = 0, kRowWise = 1 };
 

@@ -17,7 +17,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 using at::TensorList;
-using OptionalTensor = std::optional<Tensor>;
 
 // Equal elements have equal places in memory. A stride over one element has no
 // meaning.

@@ -325,11 +325,7 @@ struct Shares {
 
 Shares shares_of(const at::TensorIteratorBase& iter, Indexed mode) {
   const Order order = order_of(iter, mode);
-  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
-              "indexing: opencl supports up to ",
-              kMaxDimensions,
-              " dimensions that do not collapse, got ",
-              iter.ndim());
+  check_dimensions("indexing", iter.ndim());
   Shares s{order,
            mover_of(iter.dtype(0), mode),
            run_of(iter, order, mode),

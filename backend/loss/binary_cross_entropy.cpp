@@ -20,7 +20,6 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 // Logarithms stop at -100: a sure and wrong answer costs a finite loss.
 constexpr PointwiseOp kLoss{

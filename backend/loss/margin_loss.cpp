@@ -24,7 +24,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Scalar;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 // samples_t of margin_loss.cl.
 struct Samples {

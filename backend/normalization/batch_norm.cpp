@@ -28,7 +28,6 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 using OutputRefs = std::tuple<Tensor&, Tensor&, Tensor&>;
 

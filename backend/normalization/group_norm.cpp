@@ -9,6 +9,7 @@
 
 #include "../../cpp/aten/fallback.h"
 #include "../common/dtype_check.h"
+#include "../common/optional_tensor.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -29,7 +30,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 using batch_norm::BatchNormProblem;
-using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 
 // On GPUs a work-group takes a group where these keep it busy, or it is short.

@@ -8,6 +8,7 @@
 #include "../common/integers.h"
 #include "../common/lanes.h"
 #include "../common/non_temporal.h"
+#include "../common/optional_tensor.h"
 
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
@@ -27,7 +28,6 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 
 constexpr int kItemWorkGroup = 64;

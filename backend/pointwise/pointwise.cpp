@@ -159,13 +159,12 @@ void describe(const at::TensorIteratorBase& iter, Operands& operands) {
   }
 }
 
-// Where another dimension is the innermost of a large input than of the output,
-// a run would touch a line of memory for each element: the input is copied into
-// the output's order first.
+// For runs of CPUs. Where another dimension is the innermost of a large input
+// than of the output, a run would touch a line of memory for each element: the
+// input is copied into the output's order first.
 void turn_inputs(const at::TensorIteratorBase& iter, Operands& operands) {
   constexpr int64_t kFewestElements = 1 << 16;
-  if (iter.numel() < kFewestElements ||
-      !aten::device_of(iter.tensor_base(0)).is_cpu()) {
+  if (iter.numel() < kFewestElements) {
     return;
   }
   at::DimVector sizes(iter.shape().rbegin(), iter.shape().rend());
@@ -254,12 +253,7 @@ void join_runs(PointwiseKey& key, const Operands& operands, int dimensions) {
 }
 
 void check_limits(const at::TensorIteratorBase& iter, const PointwiseOp& op) {
-  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
-              op.name,
-              ": opencl supports up to ",
-              kMaxDimensions,
-              " dimensions that do not collapse, got ",
-              iter.ndim());
+  check_dimensions(op.name, iter.ndim());
   TORCH_CHECK(iter.ntensors() <= kMaxOperands,
               op.name,
               ": opencl supports up to ",

@@ -401,12 +401,7 @@ void reduce(at::TensorIteratorBase& iter,
       reduce_as_real(iter, op, scalars)) {
     return;
   }
-  TORCH_CHECK(iter.ndim() <= kMaxDimensions,
-              op.name,
-              ": opencl supports up to ",
-              kMaxDimensions,
-              " dimensions that do not collapse, got ",
-              iter.ndim());
+  check_dimensions(op.name, iter.ndim());
   const at::ScalarType own = compute_type(iter.dtype(iter.noutputs()));
   Launcher(iter, op, scalars, compute.value_or(own)).run();
 }

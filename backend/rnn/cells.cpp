@@ -14,7 +14,6 @@ namespace {
 
 using namespace torch_opencl::aten;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 Tensor dense(const OptionalTensor& tensor) {
   return is_given(tensor) ? tensor->contiguous() : Tensor();  // copy: rows

@@ -22,7 +22,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Scalar;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 // Parts of the values that a core of a CPU counts, each in a row of its own.
 constexpr int64_t kPartsOfCore = 4;

@@ -3,6 +3,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/optional_tensor.h"
 #include "../sorting/sort.h"
 #include "kernel_sources.h"
 
@@ -23,7 +24,6 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Scalar;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 using OptionalSide = std::optional<c10::string_view>;
 
 Tensor& searchsorted_out(const Tensor& sorted_sequence,
