@@ -108,30 +108,13 @@ def roi_align(
 
 
 def _roi_align_backward(
-    grad,
-    rois,
-    spatial_scale,
-    pooled_height,
-    pooled_width,
-    batch_size,
-    channels,
-    height,
-    width,
-    sampling_ratio,
-    aligned,
+    grad, rois, scale, pooled_height, pooled_width, *size_and_sampling
 ) -> Tensor:
-    size = (batch_size, channels, height, width)
+    *size, ratio, aligned = size_and_sampling
     if len(rois) == 0:
         return grad.new_zeros(size)
     rows, columns = _sampled(
-        rois,
-        spatial_scale,
-        pooled_height,
-        pooled_width,
-        sampling_ratio,
-        aligned,
-        False,
-        size,
+        rois, scale, pooled_height, pooled_width, ratio, aligned, False, size
     )
     return _apply_backward(grad, rois, rows, columns, size)
 
@@ -179,21 +162,10 @@ def ps_roi_align(
 
 
 def _ps_roi_align_backward(
-    grad,
-    rois,
-    channel_mapping,
-    spatial_scale,
-    pooled_height,
-    pooled_width,
-    sampling_ratio,
-    batch_size,
-    channels,
-    height,
-    width,
+    grad, rois, channel_mapping, scale, pooled_height, pooled_width, ratio, *size
 ) -> Tensor:
-    size = (batch_size, channels, height, width)
     rows, columns = _sensitive_samples(
-        rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, size
+        rois, scale, pooled_height, pooled_width, ratio, size
     )
     return _sensitive_backward(grad, rois, rows, columns, size)
 
@@ -216,20 +188,10 @@ def ps_roi_pool(
 
 
 def _ps_roi_pool_backward(
-    grad,
-    rois,
-    channel_mapping,
-    spatial_scale,
-    pooled_height,
-    pooled_width,
-    batch_size,
-    channels,
-    height,
-    width,
+    grad, rois, channel_mapping, scale, pooled_height, pooled_width, *size
 ) -> Tensor:
-    size = (batch_size, channels, height, width)
     rows, columns = _cell_averages(
-        rois, spatial_scale, pooled_height, pooled_width, size, grad.dtype
+        rois, scale, pooled_height, pooled_width, size, grad.dtype
     )
     return _sensitive_backward(grad, rois, rows, columns, size)
 
@@ -262,17 +224,9 @@ def roi_pool(
 
 
 def _roi_pool_backward(
-    grad,
-    rois,
-    argmax,
-    spatial_scale,
-    pooled_height,
-    pooled_width,
-    batch_size,
-    channels,
-    height,
-    width,
+    grad, rois, argmax, spatial_scale, pooled_height, pooled_width, *size
 ) -> Tensor:
+    batch_size, channels, height, width = size
     result = grad.new_zeros(batch_size, channels, height * width)
     for k in range(len(rois)):
         at = argmax[k].flatten(1).long()
