@@ -125,7 +125,7 @@ bool supports_rotated_filter(const ConvolutionProblem&,
 void rotated_filter_backward_data(const ConvolutionProblem&,
                                   const ConvolutionArguments&);
 
-// Groups of few channels in two dimensions, on CPUs, without columns.
+// Groups or images of few channels in two dimensions, on CPUs, without columns.
 bool supports_direct_grouped(const ConvolutionProblem&,
                              const runtime::DeviceInfo&);
 bool prefers_direct_grouped(const ConvolutionProblem&,

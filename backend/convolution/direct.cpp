@@ -1,4 +1,5 @@
-// Convolutions of images whose channels follow each other, without columns.
+// Convolutions that read images with innermost channels unpacked; other images
+// are copied to that format first.
 #include "../../cpp/aten/factories.h"
 #include "../common/non_temporal.h"
 #include "chunks.h"

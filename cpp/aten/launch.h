@@ -129,7 +129,7 @@ runtime::Kernel& kernel_for(const runtime::Queue& queue,
 }
 
 // Launches on the current stream of `on`'s device, e.g.
-//   launch(out, sources::softmax, "softmax_looped",
+//   launch(out, sources::softmax, "softmax_kept",
 //          {{"DTYPE", dtype_of(out)}, {"WG_SIZE", 64}},
 //          range(rows * 64, 64), arg(out), arg(self), int32_t(size));
 template <class... Arguments>

@@ -1,7 +1,7 @@
 // How dense ops choose among their algorithms. A problem is plain values; a
 // solver says whether it supports one and whether it is expected to be the
-// fastest. Where solvers are measured, all that support a problem run, once a
-// problem and device, and the fastest is remembered in memory and on disk.
+// fastest. Where solvers are measured, all that support a problem are, at its
+// first call on a device; the fastest is remembered in memory and on disk.
 #pragma once
 
 #include "launch.h"
