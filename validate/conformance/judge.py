@@ -37,11 +37,7 @@ _COARSE = (
     torch.float16,
     torch.bfloat16,
     torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
+    *_INTEGERS,
 )
 _TIES = "the CPU picks any of equal elements; test_sorting.py wants the first"
 _JITERATOR = "writes CUDA kernels"

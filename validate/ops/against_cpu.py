@@ -57,7 +57,8 @@ def offset(tensor: torch.Tensor) -> torch.Tensor:
     return torch.cat([_gap(flat), flat])[flat.numel() :].view(tensor.shape)
 
 
-LAYOUTS = (contiguous, channels_last, transposed, strided, offset)
+PLAIN_LAYOUTS = (contiguous, transposed, strided, offset)
+LAYOUTS = (*PLAIN_LAYOUTS, channels_last)
 
 
 def _gap(tensor: torch.Tensor) -> torch.Tensor:

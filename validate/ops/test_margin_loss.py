@@ -7,15 +7,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from against_cpu import (
-    FLOATS,
-    check,
-    check_error,
-    contiguous,
-    offset,
-    strided,
-    transposed,
-)
+from against_cpu import FLOATS, PLAIN_LAYOUTS, check, check_error, strided
 
 REDUCTIONS = ["none", "mean", "sum"]
 # labels up to the first negative number, one of them twice
@@ -46,7 +38,7 @@ def test_multi_margin(device, p, weighted, reduction):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("layout", [contiguous, transposed, strided, offset])
+@pytest.mark.parametrize("layout", PLAIN_LAYOUTS)
 def test_multi_margin_layouts(device, layout, dtype):
     if dtype in (torch.float16, torch.bfloat16):
         _against_float(device, dtype, layout, F.multi_margin_loss, _labels())
@@ -71,7 +63,7 @@ def test_multilabel_margin(device, reduction):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("layout", [contiguous, transposed, strided, offset])
+@pytest.mark.parametrize("layout", PLAIN_LAYOUTS)
 def test_multilabel_margin_layouts(device, layout, dtype):
     if dtype in (torch.float16, torch.bfloat16):
         _against_float(device, dtype, layout, F.multilabel_margin_loss, LISTS)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from against_cpu import FLOATS, INTEGERS
 from torch.nn import functional
 
 DTYPES = {
@@ -99,19 +100,7 @@ def test_large_transposing_copies_keep_every_bit(device, dtype):
         assert torch.equal(moved.cpu().view(torch.int16), expected.contiguous())
 
 
-_MOVED = (
-    torch.bool,
-    torch.uint8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-)
+_MOVED = (*INTEGERS, *FLOATS, torch.complex64, torch.complex128)
 _SQUARES = [
     ((16, 16), (0, 1)),
     ((17, 35), (0, 1)),

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from against_cpu import (
-    FLOATS,
-    check,
-    check_error,
-    contiguous,
-    offset,
-    strided,
-    transposed,
-)
+from against_cpu import FLOATS, PLAIN_LAYOUTS, check, check_error
 
 SCANS = {
     "cumsum": torch.cumsum,
@@ -24,7 +16,7 @@ SCANS = {
 EXTREMES = [torch.cummax, torch.cummin]
 
 
-@pytest.mark.parametrize("layout", [contiguous, transposed, strided, offset])
+@pytest.mark.parametrize("layout", PLAIN_LAYOUTS)
 @pytest.mark.parametrize("name", SCANS)
 def test_layouts(device, name, layout):
     for dim in (0, 1, -1):
