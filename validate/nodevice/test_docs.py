@@ -115,9 +115,10 @@ def test_sentences_are_told_apart() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-    # The notebook's records are kept as they were written.
-    + [page for page in PAGES if page.parent.name != "lab"],
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *PAGES,
+    ],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_no_sentence_is_long(page: Path) -> None:
