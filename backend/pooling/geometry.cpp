@@ -185,7 +185,8 @@ PoolPlan::PoolPlan(const Window& window,
                        window.dilation[2] == 1 && (width == 2 || width == 3);
   unrolled = unrolls ? width : 0;
   // Indices are twice as large as the maxima beside them, and read much later.
-  // Bands whose channels are no full vectors write some of them twice.
+  // Bands whose channels are no full vectors write some of them twice, and so
+  // do tiles' rows that end within a line of memory.
   // Gathered gradients of maxima fill lines of four pixels in turns: without
   // AVX-512, non-temporal stores of these take twice the time of plain ones.
   const bool gathers_maxima =
@@ -194,8 +195,9 @@ PoolPlan::PoolPlan(const Window& window,
       tensors.writes_image
           ? (type == at::kFloat || type == at::kDouble) &&
                 (!gathers_maxima || device.info().has_avx512_registers) &&
-                (tensors.work == PoolWork::kTiles ||
-                 written.sizes[1] % block == 0) &&
+                written.sizes[tensors.work == PoolWork::kTiles ? 4 : 1] %
+                        block ==
+                    0 &&
                 exceeds_caches(device, tensors.image.nbytes())
           : tensors.indices.defined() &&
                 exceeds_caches(
