@@ -1,7 +1,7 @@
 // Groups of few channels on CPUs, without columns: see direct_grouped.clh.
 #include "../../cpp/aten/factories.h"
+#include "../depthwise/depthwise.h"
 #include "convolution.h"
-#include "depthwise.h"
 #include "kernel_sources.h"
 
 #include <algorithm>

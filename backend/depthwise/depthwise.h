@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../common/lanes.h"
-#include "convolution.h"
+#include "../convolution/convolution.h"
 
 #include <algorithm>
 

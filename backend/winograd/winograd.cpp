@@ -4,7 +4,7 @@
 #include "winograd.h"
 #include "../common/lanes.h"
 #include "../common/non_temporal.h"
-#include "chunks.h"
+#include "../convolution/chunks.h"
 
 #include "../../cpp/aten/factories.h"
 #include "../../cpp/aten/packed_weight.h"

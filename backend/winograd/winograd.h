@@ -2,9 +2,9 @@
 #pragma once
 
 #include "../common/lanes.h"
+#include "../convolution/chunks.h"
+#include "../convolution/convolution.h"
 #include "../epilogue/epilogue.h"
-#include "chunks.h"
-#include "convolution.h"
 
 namespace torch_opencl::ops {
 

@@ -2,7 +2,7 @@
 // forward (winograd.cpp) in its transformed weight is, for each frequency, a
 // product of the transformed tiles of the image with those of the output's
 // gradient, summed over the tiles.
-#include "chunks.h"
+#include "../convolution/chunks.h"
 #include "winograd.h"
 
 #include "../../cpp/aten/factories.h"
