@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -14,10 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 
-_DONE = re.compile(r"^(validate/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)", re.MULTILINE)
 # Texts that are made at run time have no file's suffix.
 _LAUNCH = re.compile(r"torch_opencl: launch (\S+?)(?:\.cl)?:(\w+)")
-_SUMMARY = re.compile(r"^(?:FAILED|ERROR) (validate/\S+::.+?) - (.*)$", re.MULTILINE)
 
 
 @dataclass
@@ -38,7 +37,6 @@ def environment(device_class: str, folder: Path) -> dict[str, str]:
         "OCLGRIND_LOG": str(folder / "oclgrind.log"),
         "TORCH_OPENCL_DEVICES": "oclgrind",
         "TORCH_OPENCL_TEST": "",
-        "COLUMNS": "500",  # pytest leaves out the reason where a line is full
         "TORCH_OPENCL_DEBUG": "2",
         "TORCH_OPENCL_DEVICE_CLASS": device_class,
         "OCLGRIND_DATA_RACES": "1",
@@ -50,8 +48,10 @@ def environment(device_class: str, folder: Path) -> dict[str, str]:
 
 def pytest(device_class: str) -> list[str]:
     options = ["--guard", *(["--gpu-class"] if device_class == "gpu" else [])]
-    plugins = ["-p", "no:cacheprovider", "-p", "oclgrinding.one_thread"]
-    return ["-m", "pytest", *plugins, *options]
+    plugins = ("no:cacheprovider", "oclgrinding.one_thread", "oclgrinding.outcome_file")
+    for plugin in plugins:
+        options += ["-p", plugin]
+    return ["-m", "pytest", *options]
 
 
 @dataclass
@@ -67,10 +67,6 @@ class Run:
         left = list(ids)
         while left:
             done = self._process(left, time_limit)
-            if not done:
-                done = [
-                    Outcome(left[0], "stopped", f"not done in {time_limit} seconds")
-                ]
             for outcome in done:
                 self.outcomes.append(outcome)
                 yield outcome
@@ -91,7 +87,8 @@ class Run:
             arguments.write_text("\n".join(ids))
             # A signal would wait for the end of a launch.
             limits = ["--timeout", str(time_limit), "--timeout-method", "thread"]
-            limits += ["-s", "-v", "--full"]
+            events = folder / "outcomes"
+            limits += ["-s", "-v", "--full", "--outcomes", str(events)]
             process = subprocess.run(
                 [
                     *(sys.executable, *pytest(self.device_class), *limits),
@@ -107,8 +104,11 @@ class Run:
             output = process.stdout
             if log.exists():
                 self.add_reports(log.read_text(errors="replace"))
+            lines = events.read_text() if events.exists() else ""
         self.kernels.update(launched(output))
-        return outcomes(output, ids, process.returncode, time_limit)
+        late = f"not done in {time_limit} seconds" if "+ Timeout +" in output else ""
+        found = outcomes(lines, late, output[-500:])
+        return found or [Outcome(ids[0], "failed", output[-500:])]
 
     def add_reports(self, text: str) -> None:
         known = {_mistake(report) for report in self.reports}
@@ -129,23 +129,22 @@ def launched(output: str) -> set[str]:
     return {f"{text}:{name}" for text, name in _LAUNCH.findall(output)}
 
 
-def outcomes(
-    output: str, ids: list[str], status: int, time_limit: int
-) -> list[Outcome]:
-    """Of verbose output with launches between its lines."""
-    text = re.sub(r"torch_opencl: launch .*\n|\d+ warnings? generated\.\n", "", output)
-    reasons = dict(_SUMMARY.findall(text))
-    found = []
-    for test, word in _DONE.findall(text):
-        if test in ids:
-            state = {"ERROR": "failed"}.get(word, word.lower())
-            found.append(Outcome(test, state, reasons.get(test, "")))
-    is_late = "+ Timeout +" in text
-    if is_late or status not in (0, 1):  # the process has ended in the next one
-        ended = {outcome.test for outcome in found}
-        for test in ids:
-            if test not in ended:
-                reason = f"not done in {time_limit} seconds" if is_late else text[-500:]
-                found.append(Outcome(test, "stopped" if is_late else "failed", reason))
-                break
-    return found
+def outcomes(lines: str, late: str, end: str) -> list[Outcome]:
+    """Of what outcome_file.py wrote. The test that was running when the process ended
+    is `stopped`, for the reason `late`, or failed where that is empty: `end` is then
+    the end of the output."""
+    found: dict[str, Outcome] = {}
+    running = ""
+    for line in lines.splitlines():
+        event = json.loads(line)
+        test, word = event["test"], event["event"]
+        if word == "started":
+            running = test
+        elif word == "ended":
+            running = ""
+        elif test not in found or word == "failed":
+            found[test] = Outcome(test, word, event["reason"])
+    if running:
+        ended = Outcome(running, "stopped", late) if late else None
+        found[running] = ended or Outcome(running, "failed", end)
+    return list(found.values())

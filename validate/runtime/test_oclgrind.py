@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,37 +15,65 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from oclgrinding import cases, simulator
 
-_FIRST, _SECOND, _THIRD = (f"validate/ops/test_a.py::test_b[x-{i}]" for i in range(3))
+_TESTS = """
+import sys
+import pytest
 
+def test_prints():
+    print("validate/ops/test_a.py::test_fails PASSED")
+    sys.stderr.write("a warning without an end of line")
 
-def test_outcomes_are_read_between_launches():
-    output = f"""
-{_FIRST} torch_opencl: launch softmax.cl:softmax_contiguous (1, 1, 1)
-PASSED
-{_SECOND} FAILED
-FAILED {_SECOND} - AssertionError: too far
+def test_fails():
+    raise ValueError("too far\\nby much")
+
+@pytest.fixture
+def broken():
+    yield
+    raise OSError("in teardown")
+
+def test_fails_late(broken):
+    pass
+
+def test_skips():
+    pytest.skip("no such device")
+
+def test_ends_the_process():
+    import os
+    os._exit(3)
+
+def test_is_not_reached():
+    pass
 """
-    found = simulator.outcomes(output, [_FIRST, _SECOND], 1, 60)
-    assert found == [
-        simulator.Outcome(_FIRST, "passed"),
-        simulator.Outcome(_SECOND, "failed", "AssertionError: too far"),
-    ]
 
 
-def test_the_test_that_ended_the_process_is_named():
-    late = f"{_FIRST} PASSED\n{_SECOND} \n+++++ Timeout +++++\n"
-    found = simulator.outcomes(late, [_FIRST, _SECOND, _THIRD], 1, 60)
-    assert [(o.test, o.status) for o in found] == [
-        (_FIRST, "passed"),
-        (_SECOND, "stopped"),
-    ]
-    crashed = simulator.outcomes(
-        f"{_FIRST} PASSED\n{_SECOND} ", [_FIRST, _SECOND], -11, 60
+def test_outcomes_do_not_depend_on_what_is_printed(tmp_path):
+    tests = tmp_path / "test_sample.py"
+    tests.write_text(_TESTS)
+    events = tmp_path / "outcomes"
+    plugins = ["-p", "no:cacheprovider", "-p", "oclgrinding.outcome_file"]
+    options = ["-s", "-v", "--rootdir", str(tmp_path), "--outcomes", str(events)]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, *options, str(tests)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
     )
-    assert [(o.test, o.status) for o in crashed] == [
-        (_FIRST, "passed"),
-        (_SECOND, "failed"),
+    found = simulator.outcomes(events.read_text(), "", "the end")
+    assert found == [
+        simulator.Outcome("test_sample.py::test_prints", "passed"),
+        simulator.Outcome(
+            "test_sample.py::test_fails", "failed", "ValueError: too far"
+        ),
+        simulator.Outcome(
+            "test_sample.py::test_fails_late", "failed", "OSError: in teardown"
+        ),
+        simulator.Outcome("test_sample.py::test_skips", "skipped"),
+        simulator.Outcome("test_sample.py::test_ends_the_process", "failed", "the end"),
     ]
+    late = simulator.outcomes(events.read_text(), "not done in 60 seconds", "")
+    assert late[-1] == simulator.Outcome(
+        "test_sample.py::test_ends_the_process", "stopped", "not done in 60 seconds"
+    )
 
 
 def test_kernels_are_found_in_the_sources():
