@@ -56,9 +56,12 @@ LEFT_OUT = {
 }
 # The same of the kernels that GPUs get.
 LEFT_OUT_OF_GPU_CLASS = {
+    "attention": {"test_memory_is_linear": _LARGE},
+    "gemm": {"test_bmm_of_many_tiles": _LARGE},
     "quantized": {
         "test_weights_longer_than_a_block_of_lines": "takes 20 GiB of memory"
     },
+    "views_copies": {"test_large_transposing_copies": _LARGE},
 }
 # Kernels that no case launches, and why.
 LEFT_OUT_KERNELS = {
