@@ -167,8 +167,10 @@ Attention describe(const Tensor& given_query,
                    std::optional<double> scale) {
   check_arguments(given_query, given_key, given_value, dropout_p);
   const Tensor query = with_dense_rows(given_query);
-  const Tensor key = with_dense_rows(given_key);
-  const Tensor value = with_dense_rows(given_value);
+  // One query reads keys and values once, as a copy would.
+  const bool is_single = given_query.size(2) == 1;
+  const Tensor key = is_single ? given_key : with_dense_rows(given_key);
+  const Tensor value = is_single ? given_value : with_dense_rows(given_value);
   Attention attention{
       {}, query.size(0), query, key, value, {}, is_causal, dropout_p > 0};
   AttentionShape& shape = attention.shape;

@@ -93,7 +93,8 @@ std::optional<UnitsTile> choose_units(const Attention& attention,
 }
 
 bool has_rows_of_fours(const Tensor& tensor) {
-  return tensor.stride(3) == 1 && are_fours({tensor.storage_offset(),
+  const auto offset = static_cast<int64_t>(arg_in(tensor).offset);
+  return tensor.stride(3) == 1 && are_fours({offset,
                                              tensor.size(3),
                                              tensor.stride(0),
                                              tensor.stride(1),

@@ -40,6 +40,9 @@ struct EpilogueText {
   const char* inputs;   // "self, other": names of the operands
   const char* scalars;  // "alpha"
   bool uses_math;       // calls functions of math.clh
+
+  // Texts are literals: their addresses tell them apart.
+  bool operator==(const EpilogueText&) const = default;
 };
 
 // A pointwise op that joined: complete, with aliases of its own.

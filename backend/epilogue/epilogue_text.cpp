@@ -275,12 +275,6 @@ std::string text_of(const EpilogueKey& key) {
 
 }  // namespace
 
-bool EpilogueKey::Step::operator==(const Step& other) const {
-  return text.expression == other.text.expression &&
-         text.inputs == other.text.inputs && kinds == other.kinds &&
-         values == other.values && dtypes == other.dtypes;
-}
-
 const aten::KernelSource& source_with_epilogue(const EpilogueKey& key) {
   struct Source {
     std::string text;

@@ -14,7 +14,8 @@ struct EpilogueKey {
     std::array<OperandKind, kMaxEpilogueOperands> kinds{};
     std::array<uint8_t, kMaxEpilogueOperands> values{};  // of kValue
     std::array<DType, kMaxEpilogueOperands> dtypes{};    // of those in memory
-    bool operator==(const Step& other) const;
+
+    bool operator==(const Step&) const = default;
   };
   const aten::KernelSource* source;
   DType dtype;

@@ -147,7 +147,7 @@ inline ScalarArgument index_argument(int64_t value, bool is_large) {
 }
 
 // Calls function(arguments...) with how the addend lies and its factors, in the
-// type `compute`: the last parameters of all kernels of products.
+// type `compute`: parameters of all kernels of products.
 template <class Function, class... Arguments>
 void with_addend(const Addend& addend,
                  at::ScalarType compute,

@@ -185,8 +185,8 @@ PoolPlan::PoolPlan(const Window& window,
                        window.dilation[2] == 1 && (width == 2 || width == 3);
   unrolled = unrolls ? width : 0;
   // Indices are twice as large as the maxima beside them, and read much later.
-  // Bands whose channels are no full vectors write some of them twice, and so
-  // do tiles' rows that end within a line of memory.
+  // Bands whose channels are no full vectors write some of them twice. Rows of
+  // tiles that end within a line of memory share it with the next one.
   // Gathered gradients of maxima fill lines of four pixels in turns: without
   // AVX-512, non-temporal stores of these take twice the time of plain ones.
   const bool gathers_maxima =

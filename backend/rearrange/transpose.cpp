@@ -52,7 +52,7 @@ struct Moved {
   runtime::DType self;
 };
 
-// Elements of one half type keep their bits, as do all on a GPU.
+// Elements of one half type keep their bits, as do those of any dtype on a GPU.
 Moved moved(const at::TensorIteratorBase& iter, bool is_cpu = true) {
   const int64_t size = iter.element_size(0);
   if (iter.dtype(0) == iter.dtype(1) && (size == 2 || !is_cpu)) {

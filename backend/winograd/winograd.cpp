@@ -33,7 +33,8 @@ bool has_vectors_innermost(const Tensor& image) {
 // Whether each tile's row of outputs begins at a multiple of four, and is
 // whole.
 bool has_rows_of_fours(const Tensor& output) {
-  return output.stride(4) == 1 && are_fours({output.storage_offset(),
+  const auto offset = static_cast<int64_t>(arg_in(output).offset);
+  return output.stride(4) == 1 && are_fours({offset,
                                              output.size(4),
                                              output.stride(3),
                                              output.stride(1),

@@ -108,6 +108,7 @@ class Run:
         self.kernels.update(launched(output))
         late = f"not done in {time_limit} seconds" if "+ Timeout +" in output else ""
         found = outcomes(lines, late, output[-500:])
+        found = [outcome for outcome in found if outcome.test in ids]
         return found or [Outcome(ids[0], "failed", output[-500:])]
 
     def add_reports(self, text: str) -> None:
