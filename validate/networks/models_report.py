@@ -178,19 +178,18 @@ def markdown(report: Report) -> str:
             for device in devices
         ),
         "",
-        "| network | family | input | parameters (M) | "
-        + " | ".join(
-            f"{device}: worst, device s / CPU s, peak MiB" for device in devices
-        )
-        + " |",
-        "|---" * (4 + len(devices)) + "|",
+        "Of a device: the worst error, seconds of a first step there and on the CPU, "
+        "and the device's peak memory in MiB.",
+        "",
+        "| network, input | parameters (M) | " + " | ".join(devices) + " |",
+        "|---" * (2 + len(devices)) + "|",
     ]
     by_network: dict[str, dict[str, Row]] = {}
     for row in report.rows:
         by_network.setdefault(row.network, {})[row.device] = row
     for network, rows in sorted(by_network.items()):
         some = next(iter(rows.values()))
-        cells = [network, some.family, some.input, f"{some.parameters / 1e6:.1f}"]
+        cells = [f"{network}, {some.input}", f"{some.parameters / 1e6:.1f}"]
         for device in devices:
             row = rows.get(device)
             cells.append("" if row is None else _cell(row))
