@@ -56,6 +56,13 @@ def test_floors_hold_only_where_something_was_found() -> None:
     assert floors.floors({**record, "peer": peer})[1].verdict == "missed"
 
 
+def test_the_main_kernel_is_the_median_of_the_largest_loops() -> None:
+    rates = [(64, 0.9), (8, 1.8), (64, 1.7), (64, 0.2)]
+    rows = [{"loop": {"fma": fma, "fma_per_issue": rate}} for fma, rate in rates]
+    assert floors.main_kernel(rows) == rows[0]
+    assert floors.main_kernel(rows[1:2]) == rows[1]
+
+
 def test_floors_of_shares_of_a_card() -> None:
     """By the kernels' time together; a whole step by its definition."""
     reached = {
