@@ -84,42 +84,6 @@ AttentionStrides strides_of(const Tensor& tensor) {
       tensor.stride(0), tensor.stride(1), tensor.stride(2), tensor.stride(3)};
 }
 
-// Whether a row of a head is one run of memory, as a GPU reads and writes whole
-// sectors of it. An image's pixels are not, whose heads lie among its channels.
-bool has_dense_rows(const Tensor& heads) {
-  return heads.stride(3) == 1 || heads.size(3) == 1 ||
-         aten::device_of(heads).is_cpu();
-}
-
-Tensor with_dense_rows(const Tensor& heads) {
-  return has_dense_rows(heads) ? heads : heads.contiguous();  // copy: as above
-}
-
-// A tensor that is written with such rows, and copied to `out` where that has
-// others.
-class WrittenRows {
- public:
-  explicit WrittenRows(const Tensor& out)
-      : out_(out),
-        dense_(!out.defined() || has_dense_rows(out)
-                   ? out
-                   : at::empty(out.sizes(), out.options())) {}
-
-  const Tensor& get() const { return dense_; }
-  AttentionStrides strides() const {
-    return dense_.defined() ? strides_of(dense_) : AttentionStrides();
-  }
-  void copy_back() const {
-    if (!dense_.is_same(out_)) {
-      out_.copy_(dense_);
-    }
-  }
-
- private:
-  Tensor out_;
-  Tensor dense_;
-};
-
 void check_arguments(const Tensor& query,
                      const Tensor& key,
                      const Tensor& value,
@@ -158,19 +122,14 @@ void check_arguments(const Tensor& query,
               dropout_p);
 }
 
-Attention describe(const Tensor& given_query,
-                   const Tensor& given_key,
-                   const Tensor& given_value,
+Attention describe(const Tensor& query,
+                   const Tensor& key,
+                   const Tensor& value,
                    const Tensor& attn_bias,
                    double dropout_p,
                    bool is_causal,
                    std::optional<double> scale) {
-  check_arguments(given_query, given_key, given_value, dropout_p);
-  const Tensor query = with_dense_rows(given_query);
-  // One query reads keys and values once, as a copy would.
-  const bool is_single = given_query.size(2) == 1;
-  const Tensor key = is_single ? given_key : with_dense_rows(given_key);
-  const Tensor value = is_single ? given_value : with_dense_rows(given_value);
+  check_arguments(query, key, value, dropout_p);
   Attention attention{
       {}, query.size(0), query, key, value, {}, is_causal, dropout_p > 0};
   AttentionShape& shape = attention.shape;
@@ -254,12 +213,10 @@ ForwardResult _scaled_dot_product_fused_attention_overrideable(
   const Tensor logsumexp =
       at::empty({query.size(0), query.size(1), query.size(2)},
                 query.options().dtype(at::kFloat));
-  const WrittenRows rows(out);
-  shape.out = rows.strides();
+  shape.out = strides_of(out);
   if (logsumexp.numel() != 0) {
-    attention_forward(attention, rows.get(), logsumexp);
+    attention_forward(attention, out, logsumexp);
   }
-  rows.copy_back();
   // On the CPU: backward needs their values on the host.
   const auto state_tensor = [](uint64_t value) {
     return at::scalar_tensor(static_cast<int64_t>(value),
@@ -282,20 +239,20 @@ void write_gradients(Attention attention,
                      const Tensor& out,
                      const Tensor& logsumexp,
                      const std::array<Tensor, 3>& grads) {
-  const WrittenRows query_rows(grads[0]);
-  const WrittenRows key_rows(grads[1]);
-  const WrittenRows value_rows(grads[2]);
+  const auto strides = [](const Tensor& grad) {
+    return grad.defined() ? strides_of(grad) : AttentionStrides();
+  };
   AttentionShape& shape = attention.shape;
-  shape.grad_query = query_rows.strides();
-  shape.grad_key = key_rows.strides();
-  shape.grad_value = value_rows.strides();
-  AttentionGradients gradients{with_dense_rows(grad_out),
-                               logsumexp,
-                               at::empty_like(logsumexp),
-                               query_rows.get(),
-                               key_rows.get(),
-                               value_rows.get()};
-  shape.out = strides_of(gradients.grad_out);
+  shape.grad_query = strides(grads[0]);
+  shape.grad_key = strides(grads[1]);
+  shape.grad_value = strides(grads[2]);
+  const AttentionGradients gradients{grad_out,
+                                     logsumexp,
+                                     at::empty_like(logsumexp),
+                                     grads[0],
+                                     grads[1],
+                                     grads[2]};
+  shape.out = strides_of(grad_out);
   if (logsumexp.numel() != 0) {
     launch(attention.query,
            sources::attention_delta,
@@ -305,13 +262,10 @@ void write_gradients(Attention attention,
            shape,
            strides_of(out),
            arg_in(out),
-           arg_in(gradients.grad_out),
+           arg_in(grad_out),
            arg(gradients.delta));
   }
   attention_backward(attention, gradients);
-  for (const WrittenRows* rows : {&query_rows, &key_rows, &value_rows}) {
-    rows->copy_back();
-  }
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor>
