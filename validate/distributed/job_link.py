@@ -70,8 +70,12 @@ def a_pulled_cable() -> None:
     group = dist.new_group(timeout=datetime.timedelta(seconds=5))
     x = torch.ones(1 << 18, device=DEVICE)
     dist.all_reduce(x, group=group)
-    if dist.get_rank() == 0:
-        torch.opencl.synchronize()
+    # What rank 0 sent last may still be on the link when its own all_reduce ends.
+    arrived = torch.ones(1)
+    if dist.get_rank() == 1:
+        dist.send(arrived, 0)
+    else:
+        dist.recv(arrived, 1)
         subprocess.run(["ip", "link", "set", "eth0", "down"], check=True)
     assert_connection_fails(
         lambda: [dist.all_reduce(x, group=group) for _ in range(1000)]
