@@ -320,6 +320,16 @@ def _stray_writes(request: pytest.FixtureRequest):
 
 
 @pytest.fixture
+def without_fallbacks(device) -> None:
+    """Fails a test of which an op ran on the CPU."""
+    import torch
+
+    torch.opencl.reset_fallback_stats()
+    yield
+    assert torch.opencl.fallback_stats() == {}
+
+
+@pytest.fixture
 def attention_compiles(request: pytest.FixtureRequest, device) -> None:
     """Skips a test whose fused attention would not be compiled in time."""
     import torch

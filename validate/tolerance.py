@@ -23,6 +23,13 @@ MULTIPLE = 4.0
 # When the CPU's result happens to be nearly exact, a few roundings are still
 # allowed, in units of the dtype's epsilon.
 FLOOR_EPSILONS = 8.0
+# The dtype of a reference.
+DOUBLE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
 
 
 @dataclass(frozen=True)

@@ -131,10 +131,7 @@ void attention_forward_cpu(ATTENTION_PARAMETERS, TENSOR(storage_t, out),
   clear_panel(sums, (a->value_dim + TILE - 1) / TILE * TILE);
   float16 largest[VECTORS];
   float16 normaliser[VECTORS];
-  for (int v = 0; v < VECTORS; ++v) {
-    largest[v] = -INFINITY;
-    normaliser[v] = 0;
-  }
+  clear_softmax(largest, normaliser);
   for (int j = 0; j < end; j += BLOCK) {
     const int count = min(BLOCK, end - j);
     load_block(block, keys, a->key, j, count, a->query_dim);

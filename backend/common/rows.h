@@ -85,6 +85,11 @@ class RowsProblem {
                        [](int64_t stride) { return stride == 1; });
   }
   bool fits_int32() const { return aten::fits_int32(extent_); }
+  // `launch` with a number of the type that holds every element offset.
+  template <class Launch>
+  auto with_index(const Launch& launch) const {
+    return fits_int32() ? launch(int32_t()) : launch(int64_t());
+  }
 
   // What numbers the rows, the innermost first, for group_rows.clh.
   int32_t rank() const { return static_cast<int32_t>(sizes_.size()); }

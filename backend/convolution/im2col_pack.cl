@@ -181,9 +181,7 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void pack_columns_gpu(COLUMN_PARAMETERS) {
   const int lane = get_global_id(0) % WIDTH;
   const int k = get_global_id(0) / WIDTH;
-  if (k >= depth) {
-    return;
-  }
+  if (k >= depth) return;
   const int panel = get_global_id(1);
   const size_t group = get_global_id(2);
   const int row = panel * WIDTH + lane;

@@ -76,11 +76,7 @@ static inline out_lanes_t rounded(values_t value) {
 #endif
 }
 
-#if NON_TEMPORAL && defined(__has_builtin)
-#if __has_builtin(__builtin_nontemporal_store)
-#define HAS_NON_TEMPORAL 1
-#endif
-#endif
+#include "non_temporal.clh"
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void cast(TENSOR(out_t, out), CONST_TENSOR(storage_t, self), const ulong count,

@@ -111,9 +111,9 @@ void depthwise_weight_channels(WEIGHT_PARAMETERS) {
       }
     }
   }
+  compute_t lane[LANES];
   global compute_t *out = POINTER(partial) + ((size_t)part * channels + channel) * filter_size;
   for (int element = 0; element < filter_size; ++element) {
-    compute_t lane[LANES];
     vstore16(sums[element], 0, lane);
     for (int l = 0; l < count; ++l) out[l * filter_size + element] = lane[l];
   }

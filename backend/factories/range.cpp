@@ -33,13 +33,16 @@ using namespace torch_opencl::aten;
 using at::Scalar;
 using at::Tensor;
 
-// Runs `write` on a contiguous tensor of `out`'s sizes and copies it back.
+// Runs `write` on `out`, or on a contiguous tensor of its sizes that is copied
+// to it, as where `out` may not be written yet.
 template <class Write>
-void through_contiguous(const Tensor& out, const Write& write) {
+void through_contiguous(const Tensor& out,
+                        const Write& write,
+                        bool is_writable = true) {
   if (out.numel() == 0) {
     return;
   }
-  if (out.is_contiguous()) {
+  if (is_writable && out.is_contiguous()) {
     write(out);
     return;
   }
@@ -253,7 +256,6 @@ void triangle(const Tensor& self,
       self.dim() == 2 ? 0
                       : (self.dim() == 3 ? input.stride(0)
                                          : input.size(-1) * input.size(-2));
-  // The kernel may not read what it has already written.
   const auto write = [&](const Tensor& dense) {
     const bool is_cpu = aten::device_of(dense).is_cpu();
     const int64_t rows = dense.numel() / dense.size(-1);
@@ -275,14 +277,9 @@ void triangle(const Tensor& self,
            diagonal,
            static_cast<int32_t>(upper));
   };
-  if (out.is_contiguous() &&
-      (!out.is_same(self) || input.strides() == out.strides())) {
-    write(out);
-    return;
-  }
-  const Tensor dense = at::empty_like(out, at::MemoryFormat::Contiguous);
-  write(dense);
-  out.copy_(dense);
+  // The kernel may not read what it has already written.
+  through_contiguous(
+      out, write, !out.is_same(self) || input.strides() == out.strides());
 }
 
 struct tril_out : at::meta::structured_tril {

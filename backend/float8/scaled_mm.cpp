@@ -100,19 +100,22 @@ void check_scales(const Tensor& self,
   }
 }
 
+std::string shapes_text(const Tensor& self, const Tensor& mat2) {
+  return c10::str("mat_a and mat_b shapes cannot be multiplied (",
+                  self.size(0),
+                  "x",
+                  self.size(1),
+                  " and ",
+                  mat2.size(0),
+                  "x",
+                  mat2.size(1),
+                  ")");
+}
+
 void check_shapes(const Tensor& self, const Tensor& mat2) {
   TORCH_CHECK(self.dim() == 2, "mat1 must be a matrix");
   TORCH_CHECK(mat2.dim() == 2, "mat2 must be a matrix");
-  TORCH_CHECK(self.size(1) == mat2.size(0),
-              "mat_a and mat_b shapes cannot be multiplied (",
-              self.size(0),
-              "x",
-              self.size(1),
-              " and ",
-              mat2.size(0),
-              "x",
-              mat2.size(1),
-              ")");
+  TORCH_CHECK(self.size(1) == mat2.size(0), shapes_text(self, mat2));
 }
 
 Tensor number(const Tensor& scale) {
@@ -250,15 +253,7 @@ void check_v2_shapes(const Tensor& self,
     dims << " with contraction dims mat_a: " << dim_a << ", mat_b: " << dim_b;
   }
   TORCH_CHECK_VALUE(self.size(dim_a) == mat2.size(dim_b),
-                    "mat_a and mat_b shapes cannot be multiplied (",
-                    self.size(0),
-                    "x",
-                    self.size(1),
-                    " and ",
-                    mat2.size(0),
-                    "x",
-                    mat2.size(1),
-                    ")",
+                    shapes_text(self, mat2),
                     dims.str());
 }
 

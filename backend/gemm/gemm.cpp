@@ -231,7 +231,7 @@ void run_strided(const GemmProblem& problem, const GemmArguments& a) {
   launch(a.out,
          sources::gemm_strided,
          "gemm_strided",
-         {{"DTYPE", dtype_of(a.out)}, {"IS_LARGE", problem.is_large}},
+         {{"DTYPE", dtype_of(a.out)}, {"INDEX64", problem.is_large}},
          range(p.columns, p.rows, p.batch, 16, 1, 1),
          arg_in(a.left),
          arg_in(a.right),

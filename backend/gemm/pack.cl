@@ -105,9 +105,7 @@ void pack_panels_gpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
                      const index_t batch_stride) {
   const int lane = get_global_id(0) % WIDTH;
   const int k = get_global_id(0) / WIDTH;
-  if (k >= depth) {
-    return;
-  }
+  if (k >= depth) return;
   const int panel = get_global_id(1);
   const size_t batch = get_global_id(2);
   const int row = panel * WIDTH + lane;

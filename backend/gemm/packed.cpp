@@ -110,7 +110,7 @@ void launch_cpu_tiles(const at::TensorBase& on,
           {"COLUMNS", tiles.width},
           {"TILES_OF_BLOCK", tiles.of_block},
           {"SUM_BLOCK", product.sum_block},
-          {"IS_LARGE", is_large}},
+          {"INDEX64", is_large}},
          range(ceil_div(tiles.count, tiles.at_once), product.batch, 1, 1),
          arguments...);
 }
@@ -220,7 +220,7 @@ at::Tensor pack(const at::TensorBase& on,
          {{"DTYPE", dtype_of(on)},
           {"LANES", is_cpu ? kLanes : 1},
           {"WIDTH", width},
-          {"IS_LARGE", is_large},
+          {"INDEX64", is_large},
           {is_cpu ? "IS_CPU" : "IS_GPU", 1}},
          is_cpu ? range(count, ceil_div(depth, kDepthBlock), batch, 1, 1, 1)
                 : range(depth * width, count, batch, 64, 1, 1),

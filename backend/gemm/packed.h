@@ -141,7 +141,7 @@ void multiply(const at::TensorBase& on,
 // True when offsets into any of the tensors need 64 bits.
 bool needs_long_index(std::initializer_list<at::TensorBase> tensors);
 
-// A stride argument of a kernel built with IS_LARGE.
+// A stride argument of a kernel built with INDEX64.
 inline ScalarArgument index_argument(int64_t value, bool is_large) {
   return scalar_argument(value, is_large ? at::kLong : at::kInt);
 }

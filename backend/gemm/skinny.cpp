@@ -97,7 +97,7 @@ void multiply_skinny(const at::Tensor& on,
                 {"COLUMNS", tile.columns},
                 {"WIDTH", tile.width},
                 {"STEPS", is_wide ? 8 : 4},
-                {"IS_LARGE", is_large}},
+                {"INDEX64", is_large}},
                range(ceil_div(product.rows, tile.rows), product.batch, 1, 1),
                arguments...);
       },

@@ -12,6 +12,7 @@
 
 #include "types.clh"
 #include "lanes.clh"
+#include "index.clh"
 
 #ifndef LEFT
 #define LEFT 4
@@ -19,18 +20,10 @@
 #ifndef RIGHT
 #define RIGHT 6
 #endif
-#ifndef IS_LARGE
-#define IS_LARGE 0  // 1 where a tensor has 2^31 elements or more
-#endif
 #ifndef WG_SIZE
 #define WG_SIZE 1
 #endif
 
-#if IS_LARGE
-typedef long index_t;
-#else
-typedef int index_t;
-#endif
 
 #define LARGEST(a, b) ((a) > (b) ? (a) : (b))
 

@@ -200,7 +200,7 @@ class Plan {
             {"LANES", lanes()},
             {"LEFT", left_},
             {"RIGHT", right_},
-            {"IS_LARGE", sizeof(Index) == 8},
+            {"INDEX64", sizeof(Index) == 8},
             {"WG_SIZE", is_cpu_ ? 1 : kGpuGroup}},
            is_cpu_ ? range(items * lefts_ * parts, 1)
                    : range(items, lefts_, parts, kGpuGroup, 1, 1),

@@ -10,15 +10,11 @@
 // A label out of range is reported, and has probability 0.
 
 #include "types.clh"
+#include "targets.clh"
 
-#ifndef TARGET_DTYPE
-#define TARGET_DTYPE int64
-#endif
 #ifndef WG_SIZE
 #define WG_SIZE 64
 #endif
-
-typedef CONCAT(storage_, TARGET_DTYPE) target_t;
 
 // The host's Problem::Layout.
 typedef struct {

@@ -8,23 +8,12 @@
 // leaves two partial sums, which a single work-group adds up in turn.
 
 #include "types.clh"
+#include "index.clh"
+#include "targets.clh"
 
-#ifndef TARGET_DTYPE
-#define TARGET_DTYPE int64
-#endif
-#ifndef INDEX64
-#define INDEX64 0  // where an element offset exceeds 31 bits
-#endif
 #ifndef WG_SIZE
 #define WG_SIZE 64
 #endif
-
-#if INDEX64
-typedef long index_t;
-#else
-typedef int index_t;
-#endif
-typedef CONCAT(storage_, TARGET_DTYPE) target_t;
 
 // The host's Samples.
 typedef struct {

@@ -101,27 +101,6 @@ Statistics batch_norm_training(const Tensor& input,
     return statistics;
   }
   const Statistics statistics = new_statistics(input);
-  const auto record = [&](auto lower, auto upper) {
-    using Number = decltype(lower.value);
-    return problem.launch_channels(sources::batch_norm_channels,
-                                   "batch_norm_channels",
-                                   type,
-                                   problem.kept_channels_tile(),
-                                   static_cast<Number>(params.epsilon),
-                                   static_cast<Number>(params.momentum),
-                                   lower,
-                                   upper,
-                                   stride_of(params.running_mean),
-                                   stride_of(params.running_var),
-                                   arg(out),
-                                   arg(statistics.mean),
-                                   arg(statistics.inverse_deviation),
-                                   arg(params.running_mean),
-                                   arg(params.running_var),
-                                   arg(input),
-                                   arg(weight),
-                                   arg(bias));
-  };
   launch_normalized(out,
                     {input,
                      statistics.mean,
@@ -130,7 +109,28 @@ Statistics batch_norm_training(const Tensor& input,
                      params.running_var,
                      weight,
                      bias},
-                    record);
+                    [&](auto lower, auto upper) {
+                      using Number = decltype(lower.value);
+                      return problem.launch_channels(
+                          sources::batch_norm_channels,
+                          "batch_norm_channels",
+                          type,
+                          problem.kept_channels_tile(),
+                          static_cast<Number>(params.epsilon),
+                          static_cast<Number>(params.momentum),
+                          lower,
+                          upper,
+                          stride_of(params.running_mean),
+                          stride_of(params.running_var),
+                          arg(out),
+                          arg(statistics.mean),
+                          arg(statistics.inverse_deviation),
+                          arg(params.running_mean),
+                          arg(params.running_var),
+                          arg(input),
+                          arg(weight),
+                          arg(bias));
+                    });
   return statistics;
 }
 

@@ -225,7 +225,7 @@ class BatchNormProblem {
 
   template <class Launch>
   auto with_index(const Launch& launch) const {
-    return rows_.fits_int32() ? launch(int32_t()) : launch(int64_t());
+    return rows_.with_index(launch);
   }
 
   void split();

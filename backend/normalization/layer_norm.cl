@@ -10,17 +10,11 @@
 #include "types.clh"
 #include "lanes.clh"
 #include "prefetch.clh"
+#include "params.clh"
 
-#ifndef PARAM_DTYPE
-#define PARAM_DTYPE DTYPE  // of weight and bias
-#endif
 #ifndef WG_SIZE
 #define WG_SIZE 64
 #endif
-
-typedef CONCAT(storage_, PARAM_DTYPE) param_t;
-#define LOAD_PARAM(p, i) CONCAT(load_, PARAM_DTYPE)(p, i)
-#define STORE_PARAM(p, i, value) CONCAT(store_, PARAM_DTYPE)(p, i, value)
 
 inline compute_t param_or(const global param_t *p, long i, compute_t missing) {
   return p ? LOAD_PARAM(p, i) : missing;

@@ -30,11 +30,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool(AVG_PO
         divisor_override ? divisor_override : counted_plane * counted(g, 2, width);
     // A window that lies in the padding altogether averages nothing: 0.
     const int empty = d_begin >= d_end || h_begin >= h_end || w_begin >= w_end;
-    store_lanes(POINTER(out),
-                element_offset(&place, g->pooled_strides, width),
-                g->pooled_strides[1],
-                place.lanes,
-                sum / (compute_t)(empty ? 1 : divisor));
+    store_element(POINTER(out), &place, g->pooled_strides, width,
+                  sum / (compute_t)(empty ? 1 : divisor));
   }
 }
 
@@ -64,10 +61,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void avg_pool_backwa
                  (compute_t)divisor;
         }
       }
-    store_lanes(POINTER(grad_input),
-                element_offset(&place, g->image_strides, width),
-                g->image_strides[1],
-                place.lanes,
-                sum);
+    store_element(POINTER(grad_input), &place, g->image_strides, width, sum);
   }
 }

@@ -189,8 +189,10 @@ void check_avg(const char* name, const Tensor& self) {
       self.scalar_type());
 }
 
-struct avg_pool2d_out : at::meta::structured_avg_pool2d {
-  void impl(const meta_return_ty&,
+// `Precomputed` is what the meta function of the images hands on.
+template <class Meta, int kSpatial, class... Precomputed>
+struct avg_pool_out : Meta {
+  void impl(const Precomputed&...,
             const Tensor& self,
             IntArrayRef kernel_size,
             IntArrayRef stride,
@@ -199,28 +201,9 @@ struct avg_pool2d_out : at::meta::structured_avg_pool2d {
             bool count_include_pad,
             std::optional<int64_t> divisor_override,
             const Tensor& out) {
-    check_avg("avg_pool2d", self);
-    forward(window_of(2, kernel_size, stride, padding),
-            2,
-            count_include_pad,
-            divisor_override,
-            self,
-            out);
-  }
-};
-
-struct avg_pool3d_out : at::meta::structured_avg_pool3d {
-  void impl(const Tensor& self,
-            IntArrayRef kernel_size,
-            IntArrayRef stride,
-            IntArrayRef padding,
-            bool,
-            bool count_include_pad,
-            std::optional<int64_t> divisor_override,
-            const Tensor& out) {
-    check_avg("avg_pool3d_out_frame", self);
-    forward(window_of(3, kernel_size, stride, padding),
-            3,
+    check_avg(kSpatial == 2 ? "avg_pool2d" : "avg_pool3d_out_frame", self);
+    forward(window_of(kSpatial, kernel_size, stride, padding),
+            kSpatial,
             count_include_pad,
             divisor_override,
             self,
@@ -356,8 +339,11 @@ Tensor& adaptive_avg_pool3d_backward_out(const Tensor& grad_output,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  structured<avg_pool2d_out, at::_ops::avg_pool2d_out>(m);
-  structured<avg_pool3d_out, at::_ops::avg_pool3d_out>(m);
+  using Meta2d = at::meta::structured_avg_pool2d;
+  structured<avg_pool_out<Meta2d, 2, Meta2d::meta_return_ty>,
+             at::_ops::avg_pool2d_out>(m);
+  structured<avg_pool_out<at::meta::structured_avg_pool3d, 3>,
+             at::_ops::avg_pool3d_out>(m);
   structured<avg_pool_backward_out<at::meta::structured_avg_pool2d_backward, 2>,
              at::_ops::avg_pool2d_backward_grad_input>(m);
   structured<avg_pool_backward_out<at::meta::structured_avg_pool3d_backward, 3>,

@@ -175,35 +175,20 @@ void backward(int spatial,
   }
 }
 
-struct fractional_max_pool2d_out : at::meta::structured_fractional_max_pool2d {
-  void impl(const Tensor& self,
-            IntArrayRef kernel_size,
-            IntArrayRef,
-            const Tensor& random_samples,
-            const Tensor& out,
-            const Tensor& indices) {
-    at::native::fractional_max_pool_check_shape<2>(self, random_samples);
-    forward("fractional_max_pool2d_out_frame",
-            2,
-            self,
-            kernel_size,
-            random_samples,
-            out,
-            indices);
-  }
-};
-
-struct fractional_max_pool3d_out : at::meta::structured_fractional_max_pool3d {
-  void impl(const meta_return_ty&,
+// `Precomputed` is what the meta function of the volumes hands on.
+template <class Meta, int kSpatial, class... Precomputed>
+struct fractional_max_pool_out : Meta {
+  void impl(const Precomputed&...,
             const Tensor& self,
             IntArrayRef kernel_size,
             IntArrayRef,
             const Tensor& random_samples,
             const Tensor& out,
             const Tensor& indices) {
-    at::native::fractional_max_pool_check_shape<3>(self, random_samples);
-    forward("fractional_max_pool3d_out_frame",
-            3,
+    at::native::fractional_max_pool_check_shape<kSpatial>(self, random_samples);
+    forward(kSpatial == 2 ? "fractional_max_pool2d_out_frame"
+                          : "fractional_max_pool3d_out_frame",
+            kSpatial,
             self,
             kernel_size,
             random_samples,
@@ -256,8 +241,12 @@ Tensor fractional_max_pool3d_backward(const Tensor& grad_output,
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace op = at::_ops;
-  structured<fractional_max_pool2d_out, op::fractional_max_pool2d_output>(m);
-  structured<fractional_max_pool3d_out, op::fractional_max_pool3d_output>(m);
+  using Meta3d = at::meta::structured_fractional_max_pool3d;
+  structured<
+      fractional_max_pool_out<at::meta::structured_fractional_max_pool2d, 2>,
+      op::fractional_max_pool2d_output>(m);
+  structured<fractional_max_pool_out<Meta3d, 3, Meta3d::meta_return_ty>,
+             op::fractional_max_pool3d_output>(m);
   structured<fractional_max_pool2d_backward_out,
              op::fractional_max_pool2d_backward_grad_input>(m);
   native<at::_ops::fractional_max_pool3d_backward,

@@ -33,11 +33,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool(MAX_PO
           best = LANES_SELECT(best, value, better);
           where = LANES_SELECT(where, here, better);
         }
-    store_lanes(POINTER(out),
-                element_offset(&place, g->pooled_strides, width),
-                g->pooled_strides[1],
-                place.lanes,
-                best);
+    store_element(POINTER(out), &place, g->pooled_strides, width, best);
     store_indices(POINTER(indices),
                   element_offset(&place, g->indices_strides, width),
                   g->indices_strides[1],
@@ -75,10 +71,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool_backwa
                                            place.lanes);
           sum += LANES_SELECT((lanes_t)0, value, where == here);
         }
-    store_lanes(POINTER(grad_input),
-                element_offset(&place, g->image_strides, width),
-                g->image_strides[1],
-                place.lanes,
-                sum);
+    store_element(POINTER(grad_input), &place, g->image_strides, width, sum);
   }
 }

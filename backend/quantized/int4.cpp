@@ -183,6 +183,14 @@ void multiply_few(const Tensor& self,
       static_cast<int32_t>(self.size(1)));
 }
 
+// True where nothing is to be multiplied; sums of nothing are zeros.
+bool is_empty_product(const Tensor& out, int64_t depth) {
+  if (depth == 0) {
+    out.zero_();
+  }
+  return depth == 0 || out.numel() == 0;
+}
+
 Tensor _weight_int4pack_mm(const Tensor& self,
                            const Tensor& mat2,
                            int64_t qGroupSize,
@@ -191,11 +199,8 @@ Tensor _weight_int4pack_mm(const Tensor& self,
   const int64_t depth = self.size(1);
   const int64_t lines = mat2.size(0) * kTileLines;
   const Tensor out = at::empty({self.size(0), lines}, self.options());
-  if (out.numel() == 0) {
+  if (is_empty_product(out, depth)) {
     return out;
-  }
-  if (depth == 0) {
-    return out.zero_();
   }
   const Tensor scales =
       qScaleAndZeros.contiguous();  // copy: pairs are read as they are stored
@@ -230,11 +235,8 @@ Tensor _weight_int4pack_mm_with_scales_and_zeros(const Tensor& self,
   const int64_t depth = self.size(1);
   const int64_t lines = mat2.size(0);
   const Tensor out = at::empty({self.size(0), lines}, self.options());
-  if (out.numel() == 0) {
+  if (is_empty_product(out, depth)) {
     return out;
-  }
-  if (depth == 0) {
-    return out.zero_();
   }
   const Tensor scales = qScale.contiguous();  // copy: read as they are stored
   const Tensor zeros = qZeros.contiguous();   // copy: read as they are stored

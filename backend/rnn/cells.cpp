@@ -58,31 +58,36 @@ void launch_cell(const char* kernel,
          arguments...);
 }
 
-// With the biases, if there are any, after `arguments`.
-template <class... Arguments>
-void launch_cell_forward(const char* kernel_name,
-                         const Tensor& state,
-                         const OptionalTensor& input_bias,
-                         const OptionalTensor& hidden_bias,
-                         const Arguments&... arguments) {
-  if (is_given(input_bias)) {
-    launch_cell(kernel_name,
-                state,
-                true,
-                arguments...,
-                arg_in(dense(input_bias)),
-                arg_in(dense(hidden_bias)));
-  } else {
-    launch_cell(kernel_name, state, false, arguments...);
-  }
-}
-
 uint64_t count_of(const Tensor& state) {
   return static_cast<uint64_t>(state.numel());
 }
 
 uint64_t units_of(const Tensor& state) {
   return static_cast<uint64_t>(state.size(1));
+}
+
+// After `arguments` the state, and the biases if there are any.
+template <class... Arguments>
+void launch_cell_forward(const char* kernel_name,
+                         const Tensor& state,
+                         const OptionalTensor& input_bias,
+                         const OptionalTensor& hidden_bias,
+                         const Arguments&... arguments) {
+  const auto launch_with = [&](bool has_bias, const auto&... biases) {
+    launch_cell(kernel_name,
+                state,
+                has_bias,
+                arguments...,
+                arg_in(state),
+                count_of(state),
+                units_of(state),
+                biases...);
+  };
+  if (is_given(input_bias)) {
+    launch_with(true, arg_in(dense(input_bias)), arg_in(dense(hidden_bias)));
+  } else {
+    launch_with(false);
+  }
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstm_cell(
@@ -107,10 +112,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(
                       arg(cy),
                       arg(workspace),
                       arg_in(inputs),
-                      arg_in(hiddens),
-                      arg_in(state),
-                      count_of(state),
-                      units_of(state));
+                      arg_in(hiddens));
   return {hy, cy, workspace};
 }
 
@@ -164,10 +166,7 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates,
                       arg(hy),
                       arg(workspace),
                       arg_in(inputs),
-                      arg_in(hiddens),
-                      arg_in(state),
-                      count_of(state),
-                      units_of(state));
+                      arg_in(hiddens));
   return {hy, workspace};
 }
 

@@ -71,7 +71,7 @@ void launch_groups(const RowsProblem& problem,
   const bool is_along = problem.rows_contiguous();
   const GroupRows groups(problem.row_size(),
                          is_along ? 1 : problem.inner_size());
-  const auto with_index = [&](auto index) {
+  problem.with_index([&](auto index) {
     using Index = decltype(index);
     const auto launch_over = [&](const auto&... layouts) {
       launch(written,
@@ -113,12 +113,7 @@ void launch_groups(const RowsProblem& problem,
                   step(2),
                   problem.strides<Index>(2));
     }
-  };
-  if (problem.fits_int32()) {
-    with_index(int32_t());
-  } else {
-    with_index(int64_t());
-  }
+  });
 }
 
 template <class... Arguments>
@@ -136,7 +131,7 @@ void launch_rows(const RowsProblem& problem,
   const Variant variant =
       choose(problem, device.info().compute_units, backward);
   const bool keeps = !log && !backward && problem.row_size() <= kMostKeptAlong;
-  const auto with_index = [&](auto index) {
+  problem.with_index([&](auto index) {
     using Index = decltype(index);
     launch(written,
            sources::softmax,
@@ -156,12 +151,7 @@ void launch_rows(const RowsProblem& problem,
            arg(written),
            arg_in(read),
            arguments...);
-  };
-  if (problem.fits_int32()) {
-    with_index(int32_t());
-  } else {
-    with_index(int64_t());
-  }
+  });
 }
 
 void softmax(const Tensor& self, int64_t dim, bool log, const Tensor& out) {

@@ -3,15 +3,24 @@
 // and _GROUP_SIZE make it another device.
 #include "recorder.h"
 
-extern "C" {
+namespace {
 
-cl_int clGetPlatformIDs(cl_uint, cl_platform_id* found, cl_uint* count) {
+template <class Handle>
+void give_one(Handle handle, Handle* found, cl_uint* count) {
   if (found != nullptr) {
-    *found = &platform;
+    *found = handle;
   }
   if (count != nullptr) {
     *count = 1;
   }
+}
+
+}  // namespace
+
+extern "C" {
+
+cl_int clGetPlatformIDs(cl_uint, cl_platform_id* found, cl_uint* count) {
+  give_one<cl_platform_id>(&platform, found, count);
   return CL_SUCCESS;
 }
 
@@ -46,12 +55,7 @@ cl_int clGetDeviceIDs(cl_platform_id id,
   if ((type & (CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_DEFAULT)) == 0) {
     return CL_DEVICE_NOT_FOUND;
   }
-  if (found != nullptr) {
-    *found = &device;
-  }
-  if (count != nullptr) {
-    *count = 1;
-  }
+  give_one<cl_device_id>(&device, found, count);
   return CL_SUCCESS;
 }
 

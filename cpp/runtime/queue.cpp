@@ -36,6 +36,14 @@ int64_t steady_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
+// A copy or fill of a buffer.
+template <class Function, class... Arguments>
+auto on_device(Function function, Arguments... arguments) {
+  return [=](cl_command_queue handle, cl_event* event) {
+    return function(handle, arguments..., 0, nullptr, event);
+  };
+}
+
 // A read or write of a buffer.
 template <class Function, class Host>
 auto transfer(Function function,
@@ -256,17 +264,12 @@ void Queue::copy(cl_mem source,
   }
   enqueue("clEnqueueCopyBuffer",
           {.bytes = bytes},
-          [&](cl_command_queue handle, cl_event* event) {
-            return api().clEnqueueCopyBuffer(handle,
-                                             source,
-                                             destination,
-                                             source_offset,
-                                             destination_offset,
-                                             bytes,
-                                             0,
-                                             nullptr,
-                                             event);
-          });
+          on_device(api().clEnqueueCopyBuffer,
+                    source,
+                    destination,
+                    source_offset,
+                    destination_offset,
+                    bytes));
 }
 
 void Queue::fill(cl_mem memory,
@@ -284,17 +287,18 @@ void Queue::fill(cl_mem memory,
   }
   enqueue("clEnqueueFillBuffer",
           {.bytes = bytes},
-          [&](cl_command_queue handle, cl_event* event) {
-            return api().clEnqueueFillBuffer(handle,
-                                             memory,
-                                             pattern,
-                                             pattern_bytes,
-                                             offset,
-                                             bytes,
-                                             0,
-                                             nullptr,
-                                             event);
-          });
+          on_device(api().clEnqueueFillBuffer,
+                    memory,
+                    pattern,
+                    pattern_bytes,
+                    offset,
+                    bytes));
+}
+
+void Queue::begin_transfer(bool blocking) {
+  check_not_capturing();
+  waits.transfers += blocking ? 1 : 0;
+  flush_pending();
 }
 
 void Queue::read(
@@ -302,9 +306,7 @@ void Queue::read(
   if (memory == nullptr || bytes == 0) {
     return;
   }
-  check_not_capturing();
-  waits.transfers += blocking ? 1 : 0;
-  flush_pending();
+  begin_transfer(blocking);
   const Look look = blocking ? look_at_reports(*this, true) : nullptr;
   begin_wait(*this, blocking);
   enqueue(
@@ -328,9 +330,7 @@ void Queue::write(cl_mem memory,
   if (memory == nullptr || bytes == 0) {
     return;
   }
-  check_not_capturing();
-  waits.transfers += blocking ? 1 : 0;
-  flush_pending();
+  begin_transfer(blocking);
   begin_wait(*this, blocking);
   enqueue_write(memory, offset, host, bytes, blocking);
   end_wait(*this, blocking);

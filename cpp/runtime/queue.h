@@ -111,6 +111,7 @@ class Queue {
   }
   // Throws where a graph captures.
   void check_not_capturing() const;
+  void begin_transfer(bool blocking);
   // A command that writes at `address` was enqueued or captured; null is none.
   void wrote(const void* address);
 

@@ -8,18 +8,11 @@ from pathlib import Path
 
 import torch
 import torch_opencl
-from tolerance import MULTIPLE, assert_same_strides, compare, perturbed
+from tolerance import DOUBLE, MULTIPLE, assert_same_strides, compare, perturbed
 from torch.testing import assert_close
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map
-
-_DOUBLE = {
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex64: torch.complex128,
-}
 
 
 def op_table() -> list[dict]:
@@ -79,8 +72,8 @@ def to_device(sample: SampleInput, device: torch.device) -> SampleInput:
 def to_double(sample: SampleInput) -> SampleInput:
     def double(value):
         if isinstance(value, torch.dtype):
-            return _DOUBLE.get(value, value)
-        return value.to(_DOUBLE.get(value.dtype, value.dtype))
+            return DOUBLE.get(value, value)
+        return value.to(DOUBLE.get(value.dtype, value.dtype))
 
     return map_sample(sample, double)
 

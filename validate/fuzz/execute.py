@@ -9,16 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from fuzz.program import Program, Ref, Step, resolve
 from fuzz.tensors import CONTIGUOUS, Input
-from tolerance import perturbed
+from tolerance import DOUBLE, perturbed
 from torch.utils._pytree import tree_leaves, tree_map
 
 CPU = torch.device("cpu")
-_DOUBLE = {
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex64: torch.complex128,
-}
 
 _PRODUCTS = ("matmul", "mm", "bmm", "mv")
 
@@ -136,7 +130,7 @@ class Machine:
         if isinstance(leaf, torch.device):
             return self.device
         if self._double and isinstance(leaf, torch.dtype):
-            return _DOUBLE.get(leaf, leaf)
+            return DOUBLE.get(leaf, leaf)
         return leaf
 
     @contextlib.contextmanager

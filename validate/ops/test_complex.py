@@ -11,11 +11,7 @@ from against_cpu import check
 _DTYPES = (torch.float32, torch.float64)
 
 
-@pytest.fixture(autouse=True)
-def _on_the_device(device):
-    torch.opencl.reset_fallback_stats()
-    yield
-    assert torch.opencl.fallback_stats() == {}
+pytestmark = pytest.mark.usefixtures("without_fallbacks")
 
 
 def _complex(x):

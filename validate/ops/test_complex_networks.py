@@ -11,12 +11,7 @@ import torch.nn.functional as F
 from against_cpu import check
 from tolerance import assert_matches
 
-
-@pytest.fixture(autouse=True)
-def _on_the_device(device):
-    torch.opencl.reset_fallback_stats()
-    yield
-    assert torch.opencl.fallback_stats() == {}
+pytestmark = pytest.mark.usefixtures("without_fallbacks")
 
 
 def test_fourier_neural_operator(device):

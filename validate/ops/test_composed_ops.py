@@ -7,12 +7,7 @@ import pytest
 import torch
 from against_cpu import FLOATS, check
 
-
-@pytest.fixture(autouse=True)
-def _on_the_device(device):
-    torch.opencl.reset_fallback_stats()
-    yield
-    assert torch.opencl.fallback_stats() == {}
+pytestmark = pytest.mark.usefixtures("without_fallbacks")
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -14,11 +14,7 @@ _NORMS = ("backward", "ortho", "forward")
 _DTYPES = (torch.float32, torch.float64)
 
 
-@pytest.fixture(autouse=True)
-def _on_the_device(device):
-    torch.opencl.reset_fallback_stats()
-    yield
-    assert torch.opencl.fallback_stats() == {}
+pytestmark = pytest.mark.usefixtures("without_fallbacks")
 
 
 def _parts(*sizes):

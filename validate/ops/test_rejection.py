@@ -11,11 +11,8 @@ _FLOATS = (torch.float32, torch.float64)
 
 
 @pytest.fixture(autouse=True)
-def _on_the_device(device):
-    torch.opencl.reset_fallback_stats()
+def _seeded_generators(without_fallbacks):
     torch.opencl.manual_seed_all(5)
-    yield
-    assert torch.opencl.fallback_stats() == {}
 
 
 @pytest.mark.parametrize("dtype", _FLOATS)
