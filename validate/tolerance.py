@@ -24,7 +24,7 @@ MULTIPLE = 4.0
 # allowed, in units of the dtype's epsilon.
 FLOOR_EPSILONS = 8.0
 # The dtype of a reference.
-DOUBLE = {
+REFERENCE_DTYPE = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
     torch.float32: torch.float64,

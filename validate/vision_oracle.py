@@ -235,18 +235,9 @@ def _roi_pool_backward(
     return result.view(batch_size, channels, height, width)
 
 
-def _deformable_columns(input, weight, offset, mask, geometry):
+def _deformable_columns(input, weight, offset, mask, geometry, offset_groups):
     """(images, channels, taps, positions), differentiable."""
-    (
-        stride_h,
-        stride_w,
-        pad_h,
-        pad_w,
-        dilation_h,
-        dilation_w,
-        offset_groups,
-        use_mask,
-    ) = geometry
+    stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w = geometry
     images, channels, height, width = input.shape
     taps_h, taps_w = weight.shape[-2:]
     taps = taps_h * taps_w
@@ -275,42 +266,16 @@ def _deformable_columns(input, weight, offset, mask, geometry):
             )
             value = image.gather(3, index)
             result = result + value * (share * (seen & inside)).flatten(2)[:, :, None]
-    if use_mask:
+    if mask is not None:
         result = result * mask.reshape(images, offset_groups, 1, -1)
     return result.reshape(images, channels, taps, out_h * out_w)
 
 
-def deform_conv2d(
-    input,
-    weight,
-    offset,
-    mask,
-    bias,
-    stride_h,
-    stride_w,
-    pad_h,
-    pad_w,
-    dilation_h,
-    dilation_w,
-    groups,
-    offset_groups,
-    use_mask,
-) -> Tensor:
+def deform_conv2d(input, weight, offset, mask, bias, *options) -> Tensor:
+    """`options` as torchvision's schema names them, from `stride_h` to `use_mask`."""
+    *geometry, groups, offset_groups, use_mask = options
     columns = _deformable_columns(
-        input,
-        weight,
-        offset,
-        mask,
-        (
-            stride_h,
-            stride_w,
-            pad_h,
-            pad_w,
-            dilation_h,
-            dilation_w,
-            offset_groups,
-            use_mask,
-        ),
+        input, weight, offset, mask if use_mask else None, geometry, offset_groups
     )
     images = input.size(0)
     columns = columns.reshape(images, groups, -1, columns.size(-1))

@@ -84,11 +84,11 @@ class RowsProblem {
                        row_strides_.begin() + tensors_.size(),
                        [](int64_t stride) { return stride == 1; });
   }
-  bool fits_int32() const { return aten::fits_int32(extent_); }
-  // `launch` with a number of the type that holds every element offset.
+  // One past the largest element offset.
+  int64_t extent() const { return extent_; }
   template <class Launch>
   auto with_index(const Launch& launch) const {
-    return fits_int32() ? launch(int32_t()) : launch(int64_t());
+    return aten::with_index(extent_, launch);
   }
 
   // What numbers the rows, the innermost first, for group_rows.clh.

@@ -91,9 +91,9 @@ static inline int is_inside(int d, int h, int w, int4 size) {
   const size_t group = get_global_id(2);                                        \
   const global storage_t *in = POINTER(input) + group * group_stride;           \
   const index_t in_extent = extent - (index_t)(group * group_stride);           \
-  global compute_t *out = POINTER(panels) +                                     \
-      ((group * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + begin) * WIDTH; \
   const int first = panel * WIDTH;                                              \
+  global compute_t *out =                                                       \
+      POINTER(panels) + panel_offset(group, rows, depth, first, begin);         \
   const int width = min(WIDTH, rows - first);
 
 // Up to LANES pixels of an output row, from `pixel` on, at a filter element.
@@ -193,7 +193,6 @@ void pack_columns_gpu(COLUMN_PARAMETERS) {
       value = LOAD(POINTER(input) + group * group_stride, a.offset + b.offset);
     }
   }
-  POINTER(panels)[((group * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + k) * WIDTH + lane] =
-      value;
+  POINTER(panels)[panel_offset(group, rows, depth, row, k)] = value;
 }
 #endif

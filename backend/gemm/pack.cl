@@ -49,9 +49,8 @@ void pack_panels_cpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
   const int end = min(depth, begin + DEPTH_BLOCK);
   const size_t batch = get_global_id(2);
   const global storage_t *in = POINTER(source) + batch * batch_stride;
-  global compute_t *out = POINTER(panels) +
-      ((batch * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + begin) * WIDTH;
   const int first = panel * WIDTH;
+  global compute_t *out = POINTER(panels) + panel_offset(batch, rows, depth, first, begin);
   const int width = min(WIDTH, rows - first);
   index_t offsets[WIDTH];
   for (int l = 0; l < WIDTH; ++l) {
@@ -103,18 +102,15 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void pack_panels_gpu(CONST_TENSOR(storage_t, source), TENSOR(compute_t, panels),
                      const int rows, const int depth, LEVELS(row), LEVELS(depth),
                      const index_t batch_stride) {
-  const int lane = get_global_id(0) % WIDTH;
   const int k = get_global_id(0) / WIDTH;
   if (k >= depth) return;
-  const int panel = get_global_id(1);
   const size_t batch = get_global_id(2);
-  const int row = panel * WIDTH + lane;
+  const int row = get_global_id(1) * WIDTH + get_global_id(0) % WIDTH;
   compute_t value = 0;
   if (row < rows) {
     value = LOAD(POINTER(source) + batch * batch_stride,
                  LEVEL_OFFSET(row, row) + LEVEL_OFFSET(depth, k));
   }
-  POINTER(panels)[((batch * ((rows + WIDTH - 1) / WIDTH) + panel) * depth + k) * WIDTH + lane] =
-      value;
+  POINTER(panels)[panel_offset(batch, rows, depth, row, k)] = value;
 }
 #endif

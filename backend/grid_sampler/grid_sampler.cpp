@@ -100,6 +100,33 @@ GridSamplerGeometry geometry_of(const Tensor& image,
   return geometry;
 }
 
+// Launches a kernel whose last argument is the grid. Kernels for CPUs walk
+// blocks of `groups` of `lanes` pixels.
+template <int kSpatial, class... Arguments>
+void launch_sampler(const runtime::KernelSource& source,
+                    const char* kernel,
+                    const Options& options,
+                    const NDRange& work,
+                    int groups,
+                    int lanes,
+                    const Tensor& grid,
+                    const Arguments&... arguments) {
+  launch(grid,
+         source,
+         kernel,
+         {{"DTYPE", dtype_of(grid)},
+          {"INTERPOLATION", options.interpolation_mode},
+          {"PADDING", options.padding_mode},
+          {"ALIGN_CORNERS", options.align_corners},
+          {"SPATIAL", kSpatial},
+          {"GROUPS", groups},
+          {"LANES", lanes},
+          {"WG_SIZE", static_cast<int64_t>(work.local[0])}},
+         work,
+         arguments...,
+         arg_in(grid));
+}
+
 template <int kSpatial, class... Tensors>
 void run(const char* kernel,
          const Options& options,
@@ -107,19 +134,15 @@ void run(const char* kernel,
          const GridSamplerGeometry& geometry,
          const Tensor& grid,
          const Tensors&... tensors) {
-  launch(grid,
-         sources::grid_sampler,
-         kernel,
-         {{"DTYPE", dtype_of(grid)},
-          {"INTERPOLATION", options.interpolation_mode},
-          {"PADDING", options.padding_mode},
-          {"ALIGN_CORNERS", options.align_corners},
-          {"SPATIAL", kSpatial},
-          {"WG_SIZE", kWorkGroup}},
-         work,
-         geometry,
-         arg(tensors)...,
-         arg_in(grid));
+  launch_sampler<kSpatial>(sources::grid_sampler,
+                           kernel,
+                           options,
+                           work,
+                           1,
+                           1,
+                           grid,
+                           geometry,
+                           arg(tensors)...);
 }
 
 template <int kSpatial>
@@ -192,7 +215,7 @@ int pixels_of_block(const Options& options) {
                   kSlotsOfBlock / (kSpatial == 3 ? taps * taps : taps) / taps);
 }
 
-// Launches a kernel for CPUs, whose last argument is the grid.
+// Launches a kernel for CPUs.
 template <int kSpatial, class... Arguments>
 void run_blocks(const runtime::KernelSource& source,
                 const char* kernel,
@@ -204,20 +227,15 @@ void run_blocks(const runtime::KernelSource& source,
                 const Arguments&... arguments) {
   GridSamplerGeometry geometry = geometry_of<kSpatial>(image, grid, out);
   geometry.grid_strides[3] = merged_stride(grid, 1, kSpatial);
-  launch(grid,
-         source,
-         kernel,
-         {{"DTYPE", dtype_of(grid)},
-          {"INTERPOLATION", options.interpolation_mode},
-          {"PADDING", options.padding_mode},
-          {"ALIGN_CORNERS", options.align_corners},
-          {"SPATIAL", kSpatial},
-          {"GROUPS", pixels_of_block<kSpatial>(options) / kLanes},
-          {"LANES", kLanes}},
-         work,
-         geometry,
-         arguments...,
-         arg_in(grid));
+  launch_sampler<kSpatial>(source,
+                           kernel,
+                           options,
+                           work,
+                           pixels_of_block<kSpatial>(options) / kLanes,
+                           kLanes,
+                           grid,
+                           geometry,
+                           arguments...);
 }
 
 template <int kSpatial>

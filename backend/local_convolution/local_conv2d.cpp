@@ -224,10 +224,8 @@ class Plan {
   int64_t right_extent_;
 };
 
-// Calls `function` with a value of the index type that reaches every element.
-template <class Function>
-void with_index_type(std::initializer_list<const Tensor*> tensors,
-                     const Function& function) {
+// One past the farthest element that is indexed in any of `tensors`.
+int64_t reach_of(std::initializer_list<const Tensor*> tensors) {
   int64_t most = 0;
   for (const Tensor* tensor : tensors) {
     int64_t extent = 1;
@@ -237,11 +235,7 @@ void with_index_type(std::initializer_list<const Tensor*> tensors,
     most = std::max(most, extent);
   }
   // Spans may begin before and end behind a tensor.
-  if (fits_int32(most + (1 << 20))) {
-    function(int32_t{0});
-  } else {
-    function(int64_t{0});
-  }
+  return most + (1 << 20);
 }
 
 Tensor local_conv2d(const Tensor& input,
@@ -274,7 +268,7 @@ Tensor local_conv2d(const Tensor& input,
   const Tensor w = weight.contiguous();  // copy: positions are vectors
   const Plan plan(out, g.out_channels, g.images);
   const int64_t items = plan.spans(g.out[1]) * g.out[0];
-  with_index_type({&out, &x, &w}, [&](auto index) {
+  with_index(reach_of({&out, &x, &w}), [&](auto index) {
     using Index = decltype(index);
     const auto bias_stride = [&](int d) {
       return static_cast<Index>(start.defined() ? start.stride(d) : 0);
@@ -326,7 +320,7 @@ Tensor local_conv2d_input_gradient(const Tensor& gradient,
   const int64_t phases = std::min(g.stride[1], g.in[1]);
   const int64_t items =
       phases * plan.spans(ceil_div(g.in[1], phases)) * g.in[0];
-  with_index_type({&out, &y, &w}, [&](auto index) {
+  with_index(reach_of({&out, &y, &w}), [&](auto index) {
     using Index = decltype(index);
     const int64_t part = plan.right_part(items);
     plan.run<Index>(out,
@@ -365,7 +359,7 @@ Tensor local_conv2d_weight_gradient(const Tensor& gradient,
   const Tensor y = with_rows(gradient);
   const Tensor x = with_rows(input);
   const Plan plan(out, g.out_channels, g.channels);
-  with_index_type({&out, &x, &y}, [&](auto index) {
+  with_index(reach_of({&out, &x, &y}), [&](auto index) {
     using Index = decltype(index);
     plan.run<Index>(out,
                     "local_conv2d_weight_gradient",

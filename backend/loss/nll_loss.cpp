@@ -115,7 +115,7 @@ struct NllLossProblem {
               const char* kernel_name,
               int64_t items,
               const Arguments&... arguments) const {
-    const auto with_index = [&](auto index) {
+    with_index(extent, [&](auto index) {
       using Index = decltype(index);
       aten::launch(self,
                    sources::nll_loss,
@@ -127,12 +127,7 @@ struct NllLossProblem {
                    range(items, kWorkGroup),
                    samples<Index>(),
                    arguments...);
-    };
-    if (fits_int32(extent)) {
-      with_index(int32_t());
-    } else {
-      with_index(int64_t());
-    }
+    });
   }
 
   Tensor weight;

@@ -73,7 +73,7 @@ class Plan {
               at::ScalarType param_type,
               std::index_sequence<kTensors...>,
               const Arguments&... arguments) const {
-    const auto with_index = [&](auto index) {
+    const auto launch_indexed = [&](auto index) {
       using Index = decltype(index);
       const std::initializer_list<Define> defines = {
           {"DTYPE", dtype_of(input_)},
@@ -114,8 +114,7 @@ class Plan {
     };
     // An item counts up to a block past the last pixel.
     const int64_t past = shape_.span * GroupRows::kItems;
-    const bool fits = rows_.fits_int32() && fits_int32(pixels() + past);
-    fits ? with_index(int32_t()) : with_index(int64_t());
+    with_index(std::max(rows_.extent(), pixels() + past), launch_indexed);
   }
 
  private:

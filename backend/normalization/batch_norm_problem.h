@@ -56,7 +56,7 @@ class BatchNormProblem {
       at::ScalarType param_type,
       int64_t tile,
       const Arguments&... arguments) const {
-    return with_index([&](auto index) {
+    return rows_.with_index([&](auto index) {
       using Index = decltype(index);
       return launch_record(input_,
                            source,
@@ -96,7 +96,7 @@ class BatchNormProblem {
     const int work_group = cpu_     ? 1
                            : groups ? kReduceWorkGroup
                                     : kItemWorkGroup;
-    with_index([&](auto index) {
+    rows_.with_index([&](auto index) {
       using Index = decltype(index);
       launch(input_,
              source,
@@ -141,7 +141,7 @@ class BatchNormProblem {
                   ceil_div(rows_.inner_size(), int64_t{steps} * lanes());
     const int64_t tile =
         cpu_ ? std::clamp<int64_t>(jobs / (32 * units()), 1, 64) : 1;
-    return with_index([&](auto index) {
+    return rows_.with_index([&](auto index) {
       using Index = decltype(index);
       return launch_record(input_,
                            sources::batch_norm_transform,
@@ -201,7 +201,7 @@ class BatchNormProblem {
       bool train,
       at::ScalarType param_type,
       const Arguments&... arguments) const {
-    return with_index([&](auto index) {
+    return rows_.with_index([&](auto index) {
       using Index = decltype(index);
       return launch_record(
           input_,
@@ -221,11 +221,6 @@ class BatchNormProblem {
           static_cast<Index>(chunk),
           arguments...);
     });
-  }
-
-  template <class Launch>
-  auto with_index(const Launch& launch) const {
-    return rows_.with_index(launch);
   }
 
   void split();

@@ -148,7 +148,7 @@ void launch_pool(const aten::KernelSource& source,
                  bool count_include_pad,
                  const Arguments&... arguments) {
   const PoolPlan plan(window, spatial, tensors);
-  const auto with_index = [&](auto index) {
+  const auto launch = [&](auto index) {
     using Index = decltype(index);
     aten::launch(tensors.image,
                  source,
@@ -170,10 +170,7 @@ void launch_pool(const aten::KernelSource& source,
   };
   const int64_t extent = std::max(
       {plan.pooled.extent(), plan.image.extent(), plan.indices.extent()});
-  if (aten::fits_int32(extent))
-    with_index(int32_t());
-  else
-    with_index(int64_t());
+  aten::with_index(extent, launch);
 }
 
 }  // namespace torch_opencl::ops

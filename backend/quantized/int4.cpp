@@ -9,6 +9,7 @@
 #include "rows.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {
@@ -183,12 +184,11 @@ void multiply_few(const Tensor& self,
       static_cast<int32_t>(self.size(1)));
 }
 
-// True where nothing is to be multiplied; sums of nothing are zeros.
-bool is_empty_product(const Tensor& out, int64_t depth) {
-  if (depth == 0) {
-    out.zero_();
-  }
-  return depth == 0 || out.numel() == 0;
+// To be written by a kernel, but for sums of nothing, which are zeros.
+Tensor output_of(const Tensor& self, int64_t lines) {
+  const std::vector<int64_t> sizes{self.size(0), lines};
+  return self.size(1) == 0 ? at::zeros(sizes, self.options())
+                           : at::empty(sizes, self.options());
 }
 
 Tensor _weight_int4pack_mm(const Tensor& self,
@@ -198,8 +198,8 @@ Tensor _weight_int4pack_mm(const Tensor& self,
   check_packed(__func__, self, mat2, qGroupSize, qScaleAndZeros);
   const int64_t depth = self.size(1);
   const int64_t lines = mat2.size(0) * kTileLines;
-  const Tensor out = at::empty({self.size(0), lines}, self.options());
-  if (is_empty_product(out, depth)) {
+  const Tensor out = output_of(self, lines);
+  if (out.numel() == 0 || depth == 0) {
     return out;
   }
   const Tensor scales =
@@ -234,8 +234,8 @@ Tensor _weight_int4pack_mm_with_scales_and_zeros(const Tensor& self,
   check_plain(__func__, self, mat2, qGroupSize, qScale, qZeros);
   const int64_t depth = self.size(1);
   const int64_t lines = mat2.size(0);
-  const Tensor out = at::empty({self.size(0), lines}, self.options());
-  if (is_empty_product(out, depth)) {
+  const Tensor out = output_of(self, lines);
+  if (out.numel() == 0 || depth == 0) {
     return out;
   }
   const Tensor scales = qScale.contiguous();  // copy: read as they are stored

@@ -85,7 +85,7 @@ def _attention_options(target: str, dtype: str, tile, rest: dict) -> str:
         "BLOCKS": max(columns * head_dim // 16 // items, 1),
         "UNROLL": UNROLL,
         "IS_WIDE": 1,
-        "INDEX64": 0,
+        "OFFSET64": 0,
         "MASK_DTYPE": dtype,
         **rest,
     }

@@ -110,6 +110,11 @@ NDRange range(size_t global_x,
 inline bool fits_int32(int64_t elements) {
   return elements < (1LL << 31);
 }
+// Calls `launch` with a number of the type that indexes so many elements.
+template <class Launch>
+auto with_index(int64_t elements, const Launch& launch) {
+  return fits_int32(elements) ? launch(int32_t()) : launch(int64_t());
+}
 
 // A buffer of another device's context would crash the driver.
 void check_same_device(const runtime::Queue& queue, const BufferView& view);

@@ -38,7 +38,7 @@ int64_t steady_now() {
 
 // A copy or fill of a buffer.
 template <class Function, class... Arguments>
-auto on_device(Function function, Arguments... arguments) {
+auto copy_or_fill(Function function, Arguments... arguments) {
   return [=](cl_command_queue handle, cl_event* event) {
     return function(handle, arguments..., 0, nullptr, event);
   };
@@ -264,12 +264,12 @@ void Queue::copy(cl_mem source,
   }
   enqueue("clEnqueueCopyBuffer",
           {.bytes = bytes},
-          on_device(api().clEnqueueCopyBuffer,
-                    source,
-                    destination,
-                    source_offset,
-                    destination_offset,
-                    bytes));
+          copy_or_fill(api().clEnqueueCopyBuffer,
+                       source,
+                       destination,
+                       source_offset,
+                       destination_offset,
+                       bytes));
 }
 
 void Queue::fill(cl_mem memory,
@@ -287,12 +287,12 @@ void Queue::fill(cl_mem memory,
   }
   enqueue("clEnqueueFillBuffer",
           {.bytes = bytes},
-          on_device(api().clEnqueueFillBuffer,
-                    memory,
-                    pattern,
-                    pattern_bytes,
-                    offset,
-                    bytes));
+          copy_or_fill(api().clEnqueueFillBuffer,
+                       memory,
+                       pattern,
+                       pattern_bytes,
+                       offset,
+                       bytes));
 }
 
 void Queue::begin_transfer(bool blocking) {

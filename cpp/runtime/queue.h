@@ -111,6 +111,8 @@ class Queue {
   }
   // Throws where a graph captures.
   void check_not_capturing() const;
+  // Before a read or write by the host: launches what is pending. Throws where
+  // a graph captures.
   void begin_transfer(bool blocking);
   // A command that writes at `address` was enqueued or captured; null is none.
   void wrote(const void* address);

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch_opencl
-from tolerance import DOUBLE, MULTIPLE, assert_same_strides, compare, perturbed
+from tolerance import MULTIPLE, REFERENCE_DTYPE, assert_same_strides, compare, perturbed
 from torch.testing import assert_close
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
@@ -72,8 +72,8 @@ def to_device(sample: SampleInput, device: torch.device) -> SampleInput:
 def to_double(sample: SampleInput) -> SampleInput:
     def double(value):
         if isinstance(value, torch.dtype):
-            return DOUBLE.get(value, value)
-        return value.to(DOUBLE.get(value.dtype, value.dtype))
+            return REFERENCE_DTYPE.get(value, value)
+        return value.to(REFERENCE_DTYPE.get(value.dtype, value.dtype))
 
     return map_sample(sample, double)
 

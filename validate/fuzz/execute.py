@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from fuzz.program import Program, Ref, Step, resolve
 from fuzz.tensors import CONTIGUOUS, Input
-from tolerance import DOUBLE, perturbed
+from tolerance import REFERENCE_DTYPE, perturbed
 from torch.utils._pytree import tree_leaves, tree_map
 
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ class Machine:
         if isinstance(leaf, torch.device):
             return self.device
         if self._double and isinstance(leaf, torch.dtype):
-            return DOUBLE.get(leaf, leaf)
+            return REFERENCE_DTYPE.get(leaf, leaf)
         return leaf
 
     @contextlib.contextmanager

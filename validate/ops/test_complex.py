@@ -10,7 +10,6 @@ from against_cpu import check
 
 _DTYPES = (torch.float32, torch.float64)
 
-
 pytestmark = pytest.mark.usefixtures("without_fallbacks")
 
 

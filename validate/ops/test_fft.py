@@ -13,7 +13,6 @@ _LENGTHS = (1, 2, 3, 8, 15, 16, 17, 31, 64, 97, 100, 128, 251, 1009, 1024)
 _NORMS = ("backward", "ortho", "forward")
 _DTYPES = (torch.float32, torch.float64)
 
-
 pytestmark = pytest.mark.usefixtures("without_fallbacks")
 
 
