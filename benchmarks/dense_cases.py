@@ -17,7 +17,7 @@ from models import build_shapes
 
 _SQUARE = 2048
 _LONG = 4096
-_SKINNY = (1, 2, 4, 8, 16)
+_TALL_SKINNY = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def product(
 def gemm(dtype: torch.dtype, layers: dict[Layer, dict[str, int]]) -> Iterator[Case]:
     for transposes in ("NN", "NT", "TN", "TT"):
         yield product("gemm", "square", *[_SQUARE] * 3, dtype, transposes)
-    for size in _SKINNY:
+    for size in _TALL_SKINNY:
         yield product("gemm", "few rows", size, _LONG, _LONG, dtype)
         yield product("gemm", "few rows", size, _LONG, _LONG, dtype, "NT")
         yield product("gemm", "few columns", _LONG, size, _LONG, dtype)

@@ -6,7 +6,7 @@
 #include "../linear_algebra/complex_product.h"
 #include "kernel_sources.h"
 #include "product_gpu.h"
-#include "skinny.h"
+#include "tall_skinny.h"
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_meta.h>
@@ -149,17 +149,18 @@ void run_packed(const GemmProblem& problem, const GemmArguments& a) {
            problem.is_large);
 }
 
-bool supports_skinny(const GemmProblem& problem,
-                     const runtime::DeviceInfo& device) {
+bool supports_tall_skinny(const GemmProblem& problem,
+                          const runtime::DeviceInfo& device) {
   const Product& p = problem.product;
   return device.device_class == runtime::DeviceClass::kCpu &&
          at::isFloatingType(problem.dtype) &&
-         std::min(p.rows, p.columns) <= kSkinny;
+         std::min(p.rows, p.columns) <= kTallSkinny;
 }
 
-bool prefers_skinny(const GemmProblem& problem, const runtime::DeviceInfo&) {
+bool prefers_tall_skinny(const GemmProblem& problem,
+                         const runtime::DeviceInfo&) {
   const Product& p = problem.product;
-  return std::max(p.rows, p.columns) > kSkinny;
+  return std::max(p.rows, p.columns) > kTallSkinny;
 }
 
 bool supports_packed(const GemmProblem& problem,
@@ -178,7 +179,7 @@ bool supports_all(const GemmProblem&, const runtime::DeviceInfo&) {
   return true;
 }
 
-void run_skinny(const GemmProblem& problem, const GemmArguments& a) {
+void run_tall_skinny(const GemmProblem& problem, const GemmArguments& a) {
   Product p = problem.product;
   Operands operands = operands_of(p, a);
   if (p.columns > p.rows) {
@@ -190,13 +191,13 @@ void run_skinny(const GemmProblem& problem, const GemmArguments& a) {
         p.columns, std::exchange(output.row_stride, output.column.stride));
     std::swap(operands.addend.row_stride, operands.addend.column_stride);
   }
-  multiply_skinny(a.out,
-                  p,
-                  operands.left,
-                  operands.right,
-                  operands.output,
-                  operands.addend,
-                  problem.is_large);
+  multiply_tall_skinny(a.out,
+                       p,
+                       operands.left,
+                       operands.right,
+                       operands.output,
+                       operands.addend,
+                       problem.is_large);
 }
 
 void run_tiles(const GemmProblem& problem, const GemmArguments& a) {
@@ -259,7 +260,7 @@ void run_strided(const GemmProblem& problem, const GemmArguments& a) {
 using GemmSolver = Solver<GemmProblem, GemmArguments>;
 
 constexpr GemmSolver kSolvers[] = {
-    {"skinny", supports_skinny, prefers_skinny, run_skinny},
+    {"tall_skinny", supports_tall_skinny, prefers_tall_skinny, run_tall_skinny},
     {"packed", supports_packed, nullptr, run_packed},
     {"tiles", supports_tiles, nullptr, run_tiles},
     {"strided", supports_all, nullptr, run_strided},

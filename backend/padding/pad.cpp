@@ -227,7 +227,7 @@ constexpr Kind kReplication1d{"replication_pad1d", 1, false};
 constexpr Kind kReplication2d{"replication_pad2d", 2, false};
 constexpr Kind kReplication3d{"replication_pad3d", 3, false};
 
-// The shape functions leave the memory format to the kernels.
+// The meta functions leave the memory format to the kernels.
 void take_memory_format(const Tensor& out, const Tensor& self) {
   if (out.is_contiguous()) {
     out.resize_(out.sizes(), self.suggest_memory_format());
@@ -255,7 +255,7 @@ struct pad_backward_out : Meta {
   }
 };
 
-// reflection_pad2d and some of the gradients have no shape function.
+// reflection_pad2d and some of the gradients have no meta function.
 std::vector<int64_t> padded_sizes(const Tensor& self, IntArrayRef padding) {
   std::vector<int64_t> sizes = self.sizes().vec();
   for (size_t i = 0; i < padding.size() / 2; ++i) {

@@ -162,7 +162,7 @@ void describe(const at::TensorIteratorBase& iter, Operands& operands) {
 // For runs of CPUs. Where another dimension is the innermost of a large input
 // than of the output, a run would touch a line of memory for each element: the
 // input is copied into the output's order first.
-void turn_inputs(const at::TensorIteratorBase& iter, Operands& operands) {
+void transpose_inputs(const at::TensorIteratorBase& iter, Operands& operands) {
   constexpr int64_t kFewestElements = 1 << 16;
   if (iter.numel() < kFewestElements) {
     return;
@@ -317,7 +317,7 @@ Plan plan_pointwise(runtime::Device& device,
     key.dimensions = static_cast<uint8_t>(iter.ndim());
   }
   if (key.layout == PointwiseLayout::kStridedChunks) {
-    turn_inputs(iter, operands);
+    transpose_inputs(iter, operands);
     lengthen_runs(operands, iter.ndim(), key.operands);
   }
   set_operands(key, iter, operands, moved);

@@ -108,7 +108,7 @@ EXECUTED: dict[
     "product_gpu": _product_gpu,
 }
 DENSE = re.compile(
-    r"gemm|product_few|attention_(?!delta)|depthwise|direct|skinny|local_conv"
+    r"gemm|product_few|attention_(?!delta)|depthwise|direct|tall_skinny|local_conv"
 )
 
 

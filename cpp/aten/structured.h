@@ -1,4 +1,4 @@
-// Registers kernels on PyTorch's own structured shape functions: shapes, type
+// Registers kernels on PyTorch's own structured meta functions: shapes, type
 // promotion, aliasing and error texts come from at::meta, and one kernel
 // serves the functional, in-place and out variants.
 //

@@ -46,8 +46,8 @@ class _Backend(types.ModuleType):
 
         To find out what an algorithm does to results or speed: "winograd",
         "im2col", "conv1x1", "implicit", "depthwise", "rotated_filter" of convolutions,
-        "skinny", "packed", "tiles", "strided" of matrix products. On GPUs
-        "tile_128x64" asks for a size of the tiles of both, "tile_128x64_4" also for
+        "tall_skinny", "packed", "tiles", "strided" of matrix products. On GPUs
+        "tile_128x64" chooses a size of the tiles of both, "tile_128x64_4" also for
         as many parts of the depth, and "units_sm_80_tile_64x64" for an emulation of
         that GPU's matrix units (gfx11, gfx12, sm_80, intel_8, intel_16).
         """

@@ -11,7 +11,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 # (rows, depth, columns): none, one, primes, a vector's 16 columns, tiles of
 # 8 x 48 (CPUs) and 64 x 64 (GPUs), a packing block's 128 depths, the 256 rows
-# of a skinny product's work-item.
+# of a tall-skinny product's work-item.
 SHAPES = [
     (1, 1, 1),
     (1, 300, 1),

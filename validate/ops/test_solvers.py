@@ -99,7 +99,7 @@ def test_gradient_as_it_lies(device, channels, stride):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("solver", ["skinny", "packed", "tiles", "strided"])
+@pytest.mark.parametrize("solver", ["tall_skinny", "packed", "tiles", "strided"])
 @pytest.mark.parametrize("shape", PRODUCTS)
 def test_product(device, shape, solver, dtype):
     rows, depth, columns = shape

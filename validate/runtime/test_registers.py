@@ -35,7 +35,7 @@ torch.manual_seed(0)
 """
 
 # Tiles of 16 rows and of 8, which pad less or are all there is; operands in place;
-# skinny products.
+# tall-skinny products.
 _PRODUCTS = """
 for rows, depth, columns in (
     (131, 277, 97), (64, 600, 160), (40, 300, 64), (30, 300, 95), (95, 257, 30),

@@ -31,7 +31,7 @@
 // A vector holds 16 neighbours along K of a row or of one of COLUMNS panels
 // (WIDTH 1). A work-item computes ROWS rows, as many streams along K.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void skinny(OPERANDS) {
+void tall_skinny(OPERANDS) {
   BATCH_POINTERS
   const int first = get_global_id(0) * ROWS;
   const global storage_t *lines[ROWS];
@@ -97,7 +97,7 @@ void skinny(OPERANDS) {
 // A vector holds the 16 columns of a row (WIDTH 16). A work-item computes ROWS
 // rows: as many streams along K, which a processor prefetches.
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void skinny(OPERANDS) {
+void tall_skinny(OPERANDS) {
   BATCH_POINTERS
   const int first = get_global_id(0) * ROWS;
   const global storage_t *lines[ROWS];
@@ -149,7 +149,7 @@ void skinny(OPERANDS) {
 // STEPS products are summed before they are added to a total.
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void skinny(OPERANDS) {
+void tall_skinny(OPERANDS) {
   BATCH_POINTERS
   const int first = get_global_id(0) * ROWS;
   const int vectors = min(VECTORS, (rows - first + 15) / 16);

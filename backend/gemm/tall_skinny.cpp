@@ -1,4 +1,4 @@
-#include "skinny.h"
+#include "tall_skinny.h"
 
 #include "kernel_sources.h"
 
@@ -17,7 +17,7 @@ constexpr int64_t kDotColumns = 8;
 
 // What vectors hold, and sizes: rows of a work-item, columns of all panels and
 // of one.
-struct SkinnyTile {
+struct TallSkinnyTile {
   const char* vectors;
   int64_t rows;
   int64_t columns;
@@ -26,17 +26,17 @@ struct SkinnyTile {
 
 // Vectors run along whichever side of the long matrix is dense, where that has
 // one.
-SkinnyTile tile_of(const Product& product,
-                   const Operand& left,
-                   bool has_avx512_registers) {
+TallSkinnyTile tile_of(const Product& product,
+                       const Operand& left,
+                       bool has_avx512_registers) {
   if (left.row.stride == 1 && left.depth.stride != 1 &&
-      product.rows >= kSkinny) {
+      product.rows >= kTallSkinny) {
     // The totals of 256 rows and 16 columns fit a first-level cache.
     const int64_t width = power_of_two_from(product.columns);
     return {"ROWS_BY_VECTORS", 256, width, width};
   }
   if (left.depth.stride == 1 && product.columns <= kDotColumns &&
-      product.depth >= kSkinny) {
+      product.depth >= kTallSkinny) {
     // The registers hold these sums, and the factors.
     const int64_t rows = !has_avx512_registers
                              ? std::max<int64_t>(6 / product.columns, 1)
@@ -44,8 +44,10 @@ SkinnyTile tile_of(const Product& product,
                                                 : 4;
     return {"DEPTH_BY_VECTORS", rows, product.columns, 1};
   }
-  return {
-      "COLUMNS_BY_VECTORS", has_avx512_registers ? 16 : 6, kSkinny, kSkinny};
+  return {"COLUMNS_BY_VECTORS",
+          has_avx512_registers ? 16 : 6,
+          kTallSkinny,
+          kTallSkinny};
 }
 
 // A column that is a panel already.
@@ -59,15 +61,15 @@ bool is_panel(const at::TensorBase& on,
 
 }  // namespace
 
-void multiply_skinny(const at::Tensor& on,
-                     const Product& product,
-                     const Operand& left,
-                     const Operand& right,
-                     const Output& output,
-                     const Addend& addend,
-                     bool is_large) {
+void multiply_tall_skinny(const at::Tensor& on,
+                          const Product& product,
+                          const Operand& left,
+                          const Operand& right,
+                          const Output& output,
+                          const Addend& addend,
+                          bool is_large) {
   const bool is_wide = aten::device_of(on).info().has_avx512_registers;
-  const SkinnyTile tile = tile_of(product, left, is_wide);
+  const TallSkinnyTile tile = tile_of(product, left, is_wide);
   at::Tensor panels;
   if (tile.width > 1 || !is_panel(on, product, right)) {
     panels = pack(on,
@@ -88,8 +90,8 @@ void multiply_skinny(const at::Tensor& on,
       is_large,
       [&](const auto&... arguments) {
         launch(on,
-               sources::skinny,
-               "skinny",
+               sources::tall_skinny,
+               "tall_skinny",
                {{"DTYPE", dtype_of(on)},
                 {tile.vectors, 1},
                 {"LANES", 16},
