@@ -87,7 +87,7 @@ def draw(path: Path, losses: list[torch.Tensor], text: str) -> None:
 
 
 def main() -> int:
-    parser = pictures.options(__doc__, steps=800)
+    parser = pictures.options(__doc__, steps=800, file=pictures.figure)
     parser.add_argument("--text", type=Path, metavar="FILE", help="to learn from")
     parser.add_argument("--characters", type=int, default=400, help="to sample")
     arguments = parser.parse_args()

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 
-def options(description: str, steps: int) -> argparse.ArgumentParser:
-    """A parser with the options that every example has."""
+def figure(name: str) -> Path:
+    """The name of a file that matplotlib can write."""
+    if name.endswith(".ppm"):
+        raise argparse.ArgumentTypeError("matplotlib writes no .ppm: use .png or .pdf")
+    return Path(name)
+
+
+def options(
+    description: str, steps: int, file: Callable[[str], Path] = Path
+) -> argparse.ArgumentParser:
+    """A parser with the options that every example has; `file` reads --picture."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -20,9 +30,10 @@ def options(description: str, steps: int) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--picture",
-        type=Path,
+        type=file,
         metavar="FILE",
-        help="write the picture, .ppm or what matplotlib knows (.png, .pdf)",
+        help="write the picture, by its ending: .png, .pdf and the like"
+        + (", or .ppm" if file is Path else ""),
     )
     parser.add_argument(
         "--quick", action="store_true", help="a few steps, to see that it runs"

@@ -189,7 +189,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compare-cpu", action="store_true")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="write the picture")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="write the picture: .png, .pdf"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="one epoch, to see that it runs"
     )
@@ -197,6 +199,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.compare_cpu and options.dropout:
         parser.error("--compare-cpu needs --dropout 0")
+    if options.plot and options.plot.suffix == ".ppm":
+        parser.error("matplotlib writes no .ppm: use .png or .pdf")
     if options.quick:
         options.epochs = 1
     return options

@@ -5,7 +5,9 @@ python validate/nodevice/test_docs.py    prints the table of variables
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,13 +81,17 @@ def test_links_point_to_files_and_headings() -> None:
 
 
 def sentences(text: str) -> list[str]:
-    """Of the prose: without code, tables, headings and directives. An item of a
-    list and a paragraph end a sentence; a link counts as its text."""
+    """Of the prose: without code, headings and directives. A paragraph, an item of a
+    list and a cell of a table end a sentence; a link counts as its text."""
     text = re.sub(r"<!--.*?-->", "", without_code(text), flags=re.DOTALL)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     paragraphs = [[]]
     for line in text.splitlines():
-        if re.match(r"\s*(\||#|:::|</?\w)", line) or not line.strip():
+        if re.match(r"\s*\|", line):
+            cells = re.split(r"(?<!\\)\|", line.strip().strip("|"))
+            paragraphs += [*([cell.strip()] for cell in cells), []]
+            continue
+        if re.match(r"\s*(#|:::|</?\w)", line) or not line.strip():
             paragraphs.append([])
             continue
         if re.match(r"\s*([-*]|\d+\.)\s", line):
@@ -107,8 +113,8 @@ def words(sentence: str) -> int:
 
 
 def test_sentences_are_told_apart() -> None:
-    text = "One `a. B` two.\nThree four: five.\n\n- Six\n- Seven\n\n| a | b |\n"
-    assert [words(sentence) for sentence in sentences(text)] == [3, 3, 1, 1]
+    text = "One `a. B` two.\nThree four: five.\n\n- Six\n- Seven\n\n| a b. C | d |\n"
+    assert [words(sentence) for sentence in sentences(text)] == [3, 3, 1, 1, 2, 1, 1]
     long = "Word" + " word" * LONGEST_SENTENCE + "."
     assert words(sentences(f"Short. {long} Short.")[1]) > LONGEST_SENTENCE
 
@@ -128,6 +134,24 @@ def test_no_sentence_is_long(page: Path) -> None:
         if words(sentence) > LONGEST_SENTENCE
     ]
     assert long == []
+
+
+def docstrings(page: Path) -> Iterator[str]:
+    """Of the modules that a page of docs/api renders, an argument a paragraph."""
+    for name in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE):
+        module = ROOT / "python" / name.replace(".", "/")
+        file = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                text = ast.get_docstring(node) or ""
+                yield re.sub(r"(?m)^( +\*?\w+:|\w+:$)", r"\n\n\1\n\n", text)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("api/*.md")), ids=lambda p: p.stem)
+def test_no_sentence_of_a_docstring_is_long(page: Path) -> None:
+    found = [s for text in docstrings(page) for s in sentences(text)]
+    assert found
+    assert [s for s in found if words(s) > LONGEST_SENTENCE] == []
 
 
 # Of PyTorch and OpenCL, in the walks.

@@ -161,8 +161,8 @@ class RawKernel:
             block: work-items of a work-group in each.
             args: a tensor for a pointer (its first element; strides are the
                 kernel's business), a number for a value, a sequence of numbers
-                for a vector such as ``float4``, ``bytes`` for a struct, and a
-                number of bytes for a ``local`` pointer. Parameters made by
+                for a vector such as ``float4``. A struct takes ``bytes``, and a
+                ``local`` pointer its number of bytes. Parameters made by
                 ``TENSOR(type, name)`` take one tensor.
 
         Raises:
