@@ -3,6 +3,9 @@
 README.md, CONTRIBUTING.md and CHANGELOG.md become pages. A link from a page to a
 file that is no page, such as a source, becomes the file's name: a site has no
 sources to link to. A link to what does not exist is an error.
+
+Pages with pictures load the package's mermaid.js from the site, so that they need no
+other server.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import posixpath
 import re
 from pathlib import Path
 
+import mermaidx
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
@@ -22,6 +26,7 @@ _PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "release-notes.md",
 }
+_MERMAID = "assets/mermaid.js"
 _SOURCES = {page: source for source, page in _PAGES.items()}
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]+`(?!\]))", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
@@ -31,6 +36,8 @@ def on_files(files, config):
     for source, page in _PAGES.items():
         text = (_ROOT / source).read_text()
         files.append(File.generated(config, page, content=text))
+    script = Path(mermaidx.__file__).parent / _MERMAID
+    files.append(File.generated(config, _MERMAID, abs_src_path=str(script)))
     return files
 
 
@@ -61,4 +68,8 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(html, page, config, files):
     """Docstrings name others as :func:`name`."""
-    return re.sub(r":(?:func|class|meth|mod):(?=<code>)", "", html)
+    html = re.sub(r":(?:func|class|meth|mod):(?=<code>)", "", html)
+    if 'class="mermaid"' in html:
+        script = files.get_file_from_path(_MERMAID).url_relative_to(page.file)
+        html += f'<script src="{script}"></script>'
+    return html
