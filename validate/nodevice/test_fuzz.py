@@ -356,3 +356,47 @@ def test_an_out_that_is_resized_over_what_is_read(taken, source, out, is_resized
     program = Program(inputs, steps, "sequence")
     reason = known.value(program, "t4", "too far from the float64 reference", ())
     assert bool(reason) == is_resized
+
+
+def _batch_norm_into(x: torch.Tensor, out: torch.Tensor, trains: bool) -> Program:
+    """``x`` and ``out`` in their strides, statistics for three channels."""
+    inputs = {name: Input(torch.rand(3)) for name in range(1, 5)}
+    for name, tensor in ((0, x), (6, out)):
+        order = sorted(range(4), key=tensor.stride, reverse=True)
+        steps = (2,) * 4 if not known._is_dense(tensor) else ()
+        inputs[name] = Input(torch.rand(2, 3, 4, 5), Layout(tuple(order), steps))
+    inputs |= {7: Input(torch.rand(0)), 8: Input(torch.rand(0, dtype=torch.float64))}
+    arguments = (*map(Ref, range(5)), trains, 0.1, 0.5)
+    step = Step("op:native_batch_norm", arguments, {"out": (Ref(6), Ref(7), Ref(8))})
+    return Program(inputs, [step], "native_batch_norm")
+
+
+_PLANES = torch.rand(2, 3, 4, 5)
+_PIXELS = _PLANES.contiguous(memory_format=torch.channels_last)
+_GAPS = torch.rand(4, 6, 8, 10)[::2, ::2, ::2, ::2]
+
+
+@pytest.mark.parametrize(
+    ("x", "out", "is_known"),
+    [
+        (_PLANES, _PIXELS, True),
+        (_PIXELS, _PLANES, True),
+        (_PLANES, _PLANES, False),
+        (_PIXELS, _PIXELS, False),
+    ],
+)
+def test_a_batch_norm_into_another_memory_format(x, out, is_known):
+    program = _batch_norm_into(x, out, trains=True)
+    reason = known.value(program, "t6", "too far from the float64 reference", ())
+    assert bool(reason) == is_known
+
+
+@pytest.mark.parametrize(
+    ("out", "trains", "is_known"),
+    [(_GAPS, False, True), (_GAPS, True, False), (_PLANES, False, False)],
+)
+def test_a_batch_norm_beside_statistics_of_another_dtype(out, trains, is_known):
+    program = _batch_norm_into(_PLANES, out, trains)
+    mine = RuntimeError("expected scalar type Float but found Double")
+    assert bool(known.error(program, mine, None)) == is_known
+    assert not known.error(program, mine, ValueError("another"))
