@@ -7,12 +7,14 @@ of ops that leave memory uninitialised only in kind.
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
 from conformance import opinfo
+from conformance.layouts import LAYOUTS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -25,6 +27,7 @@ UNINITIALISED = (
     "new_empty_strided",
 )
 _SHOWN = 4
+_LAYOUTS_OF_OUT = ("channels_last", "transposed", "strided", "offset")
 
 # Indices are IndexErrors in the words of x[i], whatever the CPU's op calls them.
 _VALUE_OF_AN_INDEX = re.compile(r"\bindex\b.*\bout of (range|bounds)")
@@ -188,19 +191,25 @@ def in_place(op, device, samples, seed) -> None:
 
 
 def out(op, device, samples, seed) -> None:
-    """The value in out=, whatever was there, and for an empty out."""
+    """The value in out=, whatever was there, for an empty out, and for one in another
+    layout than the result's."""
+    layouts = random.Random(seed)
 
     def check(sample):
         # nonzero takes no out when it shall give a tuple.
         expected, arbitrary = _on_cpu(op, op, sample)
         if arbitrary or sample.kwargs.get("as_tuple"):
             return
-        for make in (_poisoned, _empty):
+        laid_out = partial(_laid_out, layouts.choice(_LAYOUTS_OF_OUT))
+        for make in (_poisoned, _empty, laid_out):
             given = tree_map(partial(make, device), expected)
             on_device = opinfo.to_device(sample, device)
-            returned = op(
-                on_device.input, *on_device.args, **on_device.kwargs, out=given
-            )
+            on_cpu = tree_map(partial(make, "cpu"), expected)
+            # A product of a matrix wants an out that can be viewed as one.
+            if make is laid_out and (error := _refusal(op, sample, on_cpu)):
+                opinfo.same_error(partial(op, out=given), on_device, error)
+                continue
+            returned = opinfo.call(partial(op, out=given), on_device)
             if returned is not None:
                 pairs = zip(
                     opinfo.tensors(returned), opinfo.tensors(given), strict=True
@@ -211,6 +220,14 @@ def out(op, device, samples, seed) -> None:
 
     if op.supports_out:
         _for_each(samples, check)
+
+
+def _refusal(op, sample, given) -> Exception | None:
+    try:
+        opinfo.call(partial(op, out=given), sample)
+    except Exception as error:
+        return error
+    return None
 
 
 def gradient(op, device, samples, seed) -> None:
@@ -351,6 +368,17 @@ def _poisoned(device, tensor):
     poisoned = torch.empty_like(tensor)
     poisoned.fill_(float("nan") if tensor.is_floating_point() else 1)
     return poisoned.to(device)
+
+
+def _laid_out(layout, device, tensor):
+    """The same in another layout."""
+    if not torch.is_tensor(tensor):
+        return tensor
+    laid_out = LAYOUTS[layout](_poisoned("cpu", tensor.contiguous()))
+    there = torch.empty_strided(
+        laid_out.shape, laid_out.stride(), dtype=tensor.dtype, device=device
+    )
+    return there.copy_(laid_out)
 
 
 def _empty(device, tensor):
