@@ -83,8 +83,18 @@
 #define FACTOR_5 factors_1.y
 #define FACTOR_6 factors_1.z
 #define FACTOR_7 factors_1.w
-#define MULTIPLY(i, j) \
-  sum_##i##_##j = fma((vec4_t)(FACTOR_##i), line_##j, sum_##i##_##j);
+// RDNA 3 issues two of these together if their factors, lines and sums are in different
+// banks of registers: neighbours differ in row, in vector and in the place in it.
+#define MULTIPLY(i, j, place) \
+  sum_##i##_##j.place = fma(FACTOR_##i, line_##j.place, sum_##i##_##j.place);
+#define MULTIPLY_PAIRS(i, j, k, l)                                              \
+  MULTIPLY(i, j, x) MULTIPLY(k, l, y) MULTIPLY(i, j, y) MULTIPLY(k, l, x)       \
+  MULTIPLY(i, j, z) MULTIPLY(k, l, w) MULTIPLY(i, j, w) MULTIPLY(k, l, z)
+#if HAS_TWO_COLUMNS
+#define MULTIPLY_ROWS(i, k) MULTIPLY_PAIRS(i, 0, k, 1) MULTIPLY_PAIRS(i, 1, k, 0)
+#else
+#define MULTIPLY_ROWS(i, k) MULTIPLY_PAIRS(i, 0, k, 0)
+#endif
 #define DECLARE_SUM(i, j) vec4_t sum_##i##_##j = 0;
 #define DECLARE_TOTAL(i, j) vec4_t total_##i##_##j = 0;
 #define MOVE_TO_TOTAL(i, j)              \
@@ -112,33 +122,33 @@ void product_gpu(PRODUCT_PARAMETERS) {
   FOR_SUMS(DECLARE_SUM)
 #if HAS_TOTALS
   FOR_SUMS(DECLARE_TOTAL)
-  int left_of_block = SUM_BLOCK;
 #endif
   int start = begin;
   if (start < end) LOAD_STEP
   while (start < end) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    FOR_LEFT_LOADS(PUT_LEFT)
-    FOR_RIGHT_LOADS(PUT_RIGHT)
-    LOAD_NEXT_STEP
+    // A loop of its own keeps the totals out of the registers' moves of every step.
+    const int end_of_block = HAS_TOTALS ? min(start + SUM_BLOCK, end) : end;
+    do {
+      barrier(CLK_LOCAL_MEM_FENCE);
+      FOR_LEFT_LOADS(PUT_LEFT)
+      FOR_RIGHT_LOADS(PUT_RIGHT)
+      LOAD_NEXT_STEP
 #pragma unroll UNROLL
-    for (int k = 0; k < STEP; ++k) {
-      const vec4_t line_0 = *(local vec4_t *)&right_tile[k][x * 4];
+      for (int k = 0; k < STEP; ++k) {
+        const vec4_t line_0 = *(local vec4_t *)&right_tile[k][x * 4];
 #if HAS_TWO_COLUMNS
-      const vec4_t line_1 = *(local vec4_t *)&right_tile[k][(GROUP_COLUMNS + x) * 4];
+        const vec4_t line_1 = *(local vec4_t *)&right_tile[k][(GROUP_COLUMNS + x) * 4];
 #endif
-      const vec4_t factors_0 = *(local vec4_t *)&left_tile[k][y * 4];
+        const vec4_t factors_0 = *(local vec4_t *)&left_tile[k][y * 4];
+        MULTIPLY_ROWS(0, 1) MULTIPLY_ROWS(2, 3)
 #if HAS_TWO_ROWS
-      const vec4_t factors_1 = *(local vec4_t *)&left_tile[k][(GROUP_ROWS + y) * 4];
+        const vec4_t factors_1 = *(local vec4_t *)&left_tile[k][(GROUP_ROWS + y) * 4];
+        MULTIPLY_ROWS(4, 5) MULTIPLY_ROWS(6, 7)
 #endif
-      FOR_SUMS(MULTIPLY)
-    }
+      }
+    } while (start < end_of_block);
 #if HAS_TOTALS
-    left_of_block -= STEP;
-    if (left_of_block == 0) {
-      left_of_block = SUM_BLOCK;
-      FOR_SUMS(MOVE_TO_TOTAL)
-    }
+    FOR_SUMS(MOVE_TO_TOTAL)
 #endif
   }
 #if HAS_TOTALS
