@@ -17,9 +17,7 @@ using at::Tensor;
 // Keys that pay for a part, and of a tile of the kernels.
 constexpr int64_t kFewestKeys = 128;
 constexpr int64_t kTile = 64;
-// Work-groups of a GPU that hide a unit's loads, and work-items of a CPU that
-// keep its threads busy to the end.
-constexpr int64_t kGroupsOfUnit = 4;
+// Work-items that keep a CPU's threads busy to the end.
 constexpr int64_t kItemsOfUnit = 2;
 
 // Few widths, hence few programs.
@@ -52,9 +50,12 @@ KeyParts parts_of(const Attention& attention, const runtime::Device& device) {
   const int64_t heads = shared_heads(group, attention.head_dim(), is_cpu);
   const int64_t chunks = shape.key_heads * ceil_div(group, heads);
   const int64_t keys = attention.is_causal ? 1 : shape.keys;
-  const int64_t wanted = ceil_div(
-      device.info().compute_units * (is_cpu ? kItemsOfUnit : kGroupsOfUnit),
-      attention.batch * chunks);
+  const runtime::DeviceInfo& info = device.info();
+  const auto groups_of_unit =
+      static_cast<int64_t>(info.tuning->numbers.attention_groups_of_unit);
+  const int64_t wanted =
+      ceil_div(info.compute_units * (is_cpu ? kItemsOfUnit : groups_of_unit),
+               attention.batch * chunks);
   const int64_t most = std::max<int64_t>(keys / kFewestKeys, 1);
   const int64_t keys_of_part =
       round_up(ceil_div(keys, std::min(wanted, most)), kTile);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace torch_opencl::ops {
 
@@ -36,15 +37,6 @@ constexpr Member kUnitMembers[] = {
     {{64, 64, 8, 4, 32}, 6},
 };
 
-// What a unit could have multiplied meanwhile: for a float from memory (its
-// share of 2.8 bytes a clock, against 64 multiplications), for one from the
-// caches, and for another launch.
-constexpr double kFloatOfMemory = 90;
-constexpr double kFloatOfCache = 22;
-constexpr double kLaunch = 160000;
-// A unit with a single work-group waits at each barrier.
-constexpr int64_t kGroupsOfUnit = 2;
-constexpr double kAlone = 1.5;
 constexpr int64_t kMostParts = 128;
 constexpr int64_t kFewestDepth = 32;
 
@@ -54,6 +46,7 @@ double cost_of(const Member& member,
                int64_t parts,
                int64_t depth) {
   const ProductTile& tile = member.tile;
+  const runtime::TuningNumbers& numbers = device.numbers;
   const auto units = static_cast<double>(device.units);
   const int64_t groups = ceil_div(size.rows, tile.rows) *
                          ceil_div(size.columns, tile.columns) * size.batch *
@@ -62,17 +55,19 @@ double cost_of(const Member& member,
   const auto steps = static_cast<double>(depth);
   const double multiplied =
       tile.rows * tile.columns * steps / member.fma_per_issue;
-  const double loaded = (tile.rows + tile.columns) * steps * kFloatOfCache *
+  const double loaded = (tile.rows + tile.columns) * steps *
+                        numbers.product_float_of_cache *
                         (size.units == MatrixUnits::kNone ? 1 : 0.5);
   double cost = rounds * std::max(multiplied, loaded);
-  if (groups < kGroupsOfUnit * device.units) {
-    cost *= kAlone;
+  if (static_cast<double>(groups) < numbers.product_groups_of_unit * units) {
+    cost *= numbers.product_alone;
   }
   if (parts > 1) {
     const auto outputs =
         static_cast<double>(size.batch * size.rows * size.columns);
-    cost += kLaunch +
-            2.0 * static_cast<double>(parts) * outputs * kFloatOfMemory / units;
+    cost +=
+        numbers.product_launch + 2.0 * static_cast<double>(parts) * outputs *
+                                     numbers.product_float_of_memory / units;
   }
   return cost;
 }
@@ -80,8 +75,6 @@ double cost_of(const Member& member,
 // LANES and LANE_ROWS of product_few.cl.
 constexpr int64_t kGroupLanes = 32;
 constexpr int64_t kLaneRows = 4;
-// Work-groups of that kernel, of 128, which hide a unit's loads.
-constexpr int64_t kFewGroupsOfUnit = 8;
 
 }  // namespace
 
@@ -98,15 +91,14 @@ int64_t local_bytes(const ProductTile& tile, const ProductSize& size) {
 
 namespace {
 
-// Of `members`, the last of which fits where `always_fits`; nothing where none
-// does.
-std::optional<ProductChoice> choose_among(std::span<const Member> members,
-                                          bool always_fits,
-                                          const ProductSize& size,
-                                          const ProductDevice& device,
-                                          const ProductWish& wish) {
-  std::optional<ProductChoice> best;
-  double best_cost = std::numeric_limits<double>::infinity();
+// Calls `function` with each choice among `members`, the parts to wish for it
+// and its cost. The last member fits where `always_fits`.
+template <class Function>
+void for_each_choice_among(std::span<const Member> members,
+                           bool always_fits,
+                           const ProductSize& size,
+                           const ProductDevice& device,
+                           const Function& function) {
   for (const Member& member : members) {
     const ProductTile& tile = member.tile;
     const bool fits = always_fits && &member == &members.back();
@@ -131,21 +123,41 @@ std::optional<ProductChoice> choose_among(std::span<const Member> members,
           tile.item_rows * tile.item_columns > 32) {
         continue;
       }
-      double cost = cost_of(member, size, device, parts, depth);
-      // What is wished for goes before everything else.
-      constexpr double kUnwanted = 1e30;
-      cost += wish.rows != 0 &&
-                      (wish.rows != tile.rows || wish.columns != tile.columns)
-                  ? kUnwanted
-                  : 0;
-      cost += wish.parts != 0 && wish.parts != wanted ? kUnwanted : 0;
-      if (cost < best_cost) {
-        best_cost = cost;
-        best = {tile, parts, depth, has_totals, size.units};
-      }
+      function(ProductChoice{tile, parts, depth, has_totals, size.units},
+               wanted,
+               cost_of(member, size, device, parts, depth));
     }
   }
-  return best;
+}
+
+// The same of matrix units, where a tile of theirs fits, else of all others.
+template <class Function>
+void for_each_choice(const ProductSize& size,
+                     const ProductDevice& device,
+                     const Function& function) {
+  bool fits_units = false;
+  if (size.units != MatrixUnits::kNone) {
+    for_each_choice_among(kUnitMembers,
+                          /*always_fits=*/false,
+                          size,
+                          device,
+                          [&](const auto&... choice) {
+                            fits_units = true;
+                            function(choice...);
+                          });
+  }
+  if (fits_units) {
+    return;
+  }
+  ProductSize one_by_one = size;
+  one_by_one.units = MatrixUnits::kNone;
+  const bool is_wide = size.element_bytes > 4;
+  for_each_choice_among(is_wide ? std::span<const Member>(kWideMembers)
+                                : std::span<const Member>(kMembers),
+                        /*always_fits=*/true,
+                        one_by_one,
+                        device,
+                        function);
 }
 
 }  // namespace
@@ -153,22 +165,46 @@ std::optional<ProductChoice> choose_among(std::span<const Member> members,
 ProductChoice choose_product(const ProductSize& size,
                              const ProductDevice& device,
                              const ProductWish& wish) {
-  if (size.units != MatrixUnits::kNone) {
-    const auto choice =
-        choose_among(kUnitMembers, /*always_fits=*/false, size, device, wish);
-    if (choice) {
-      return *choice;
-    }
+  std::optional<ProductChoice> best;
+  double best_cost = std::numeric_limits<double>::infinity();
+  for_each_choice(
+      size,
+      device,
+      [&](const ProductChoice& choice, int64_t wanted, double cost) {
+        // What is wished for goes before everything else.
+        constexpr double kUnwanted = 1e30;
+        const ProductTile& tile = choice.tile;
+        cost += wish.rows != 0 &&
+                        (wish.rows != tile.rows || wish.columns != tile.columns)
+                    ? kUnwanted
+                    : 0;
+        cost += wish.parts != 0 && wish.parts != wanted ? kUnwanted : 0;
+        if (cost < best_cost) {
+          best_cost = cost;
+          best = choice;
+        }
+      });
+  return *best;
+}
+
+std::vector<ProductWish> product_candidates(const ProductSize& size,
+                                            const ProductDevice& device,
+                                            size_t most) {
+  std::vector<std::pair<double, ProductWish>> all;
+  for_each_choice(
+      size,
+      device,
+      [&](const ProductChoice& choice, int64_t wanted, double cost) {
+        all.push_back({cost, {choice.tile.rows, choice.tile.columns, wanted}});
+      });
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.first < b.first;
+  });
+  std::vector<ProductWish> wishes;
+  for (size_t i = 0; i < std::min(most, all.size()); ++i) {
+    wishes.push_back(all[i].second);
   }
-  ProductSize one_by_one = size;
-  one_by_one.units = MatrixUnits::kNone;
-  const bool is_wide = size.element_bytes > 4;
-  return *choose_among(is_wide ? std::span<const Member>(kWideMembers)
-                               : std::span<const Member>(kMembers),
-                       /*always_fits=*/true,
-                       one_by_one,
-                       device,
-                       wish);
+  return wishes;
 }
 
 FewChoice choose_few(const ProductSize& size,
@@ -185,8 +221,11 @@ FewChoice choose_few(const ProductSize& size,
   const int64_t step = is_along_depth ? kGroupLanes * width : kLaneRows;
   constexpr int64_t kFewestSteps = 8;
   const int64_t groups = ceil_div(size.columns, lines) * size.batch;
+  // Work-groups of that kernel have 128 items.
+  const auto groups_of_unit =
+      static_cast<int64_t>(device.numbers.few_groups_of_unit);
   const int64_t wanted =
-      ceil_div(kFewGroupsOfUnit * device.units, std::max<int64_t>(groups, 1));
+      ceil_div(groups_of_unit * device.units, std::max<int64_t>(groups, 1));
   const int64_t most = size.depth / (step * kFewestSteps);
   // A sum is no longer than a block.
   const int64_t fewest = ceil_div(size.depth, step * size.sum_block);

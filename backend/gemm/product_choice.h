@@ -3,7 +3,10 @@
 // device.
 #pragma once
 
+#include "../../cpp/runtime/tuning.h"
+
 #include <cstdint>
+#include <vector>
 
 namespace torch_opencl::ops {
 
@@ -47,6 +50,7 @@ struct ProductDevice {
   int64_t work_group;
   int64_t local_memory;
   bool has_few_registers;  // too few for 8 x 8 outputs and their totals
+  runtime::TuningNumbers numbers;
 };
 
 // What a user asks for: a tile of so many rows and columns, and so many parts.
@@ -84,5 +88,10 @@ FewChoice choose_few(const ProductSize& size,
 ProductChoice choose_product(const ProductSize& size,
                              const ProductDevice& device,
                              const ProductWish& wish = {});
+
+// What to wish for the choices that cost least, the best first: at most `most`.
+std::vector<ProductWish> product_candidates(const ProductSize& size,
+                                            const ProductDevice& device,
+                                            size_t most);
 
 }  // namespace torch_opencl::ops

@@ -4,13 +4,11 @@
 #include "../../cpp/aten/solver.h"
 #include "kernel_sources.h"
 #include "matrix_units.h"
+#include "product_wish.h"
 
 #include <bit>
-#include <cstdio>
 #include <cstdlib>
 #include <optional>
-#include <string>
-#include <string_view>
 
 namespace torch_opencl::ops {
 
@@ -58,27 +56,6 @@ ProductLaunch with_accesses(ProductLaunch launch) {
   launch.right_access = access_of(launch.right, launch.product.depth);
   launch.output_access = access_of(launch.output, launch.product);
   return launch;
-}
-
-// Of torch.backends.opencl.solver: "tile_128x64", or "tile_128x64_4" for four
-// parts of the depth.
-ProductWish wish_of_settings() {
-  ProductWish wish;
-  if (!has_solver_settings.load(std::memory_order_relaxed)) {
-    return wish;
-  }
-  const std::string only = solver_settings().only;
-  const size_t tile = only.find("tile_");
-  int parts = 0;
-  if (tile == std::string::npos || std::sscanf(only.c_str() + tile,
-                                               "tile_%dx%d_%d",
-                                               &wish.rows,
-                                               &wish.columns,
-                                               &parts) < 2) {
-    return {};
-  }
-  wish.parts = parts;
-  return wish;
 }
 
 // Multipliers and shifts that divide numbers below 2^31: DIVIDE of
@@ -263,7 +240,8 @@ ProductDevice product_device_of(const runtime::DeviceInfo& info) {
   return {std::max<int64_t>(units, 1),
           static_cast<int64_t>(info.max_work_group_size),
           static_cast<int64_t>(info.local_memory),
-          is_intel};
+          is_intel,
+          info.tuning->numbers};
 }
 
 void add_parts(const at::TensorBase& on,
@@ -304,27 +282,13 @@ void add_parts(const at::TensorBase& on,
       static_cast<int32_t>(count));
 }
 
-void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
+namespace {
+
+void launch_choice(const at::TensorBase& on,
+                   const ProductLaunch& l,
+                   const ProductChoice& choice,
+                   bool is_emulated) {
   const Product& p = l.product;
-  const at::ScalarType compute = compute_type(on.scalar_type());
-  const ProductWish wish = wish_of_settings();
-  const MatrixUnits emulated = emulated_units();
-  const bool is_emulated = emulated != MatrixUnits::kNone;
-  MatrixUnits units = MatrixUnits::kNone;
-  if (c10::elementSize(l.operands) == 2) {
-    units = is_emulated ? emulated : matrix_units_of(on, l.operands);
-  }
-  const ProductChoice choice =
-      choose_product({p.batch,
-                      p.rows,
-                      p.columns,
-                      p.depth,
-                      p.sum_block,
-                      static_cast<int>(c10::elementSize(compute)),
-                      l.image != nullptr,
-                      units},
-                     product_device_of(aten::device_of(on).info()),
-                     wish);
   // An image's indices beside the fragments.
   const bool has_large_registers = choice.units == MatrixUnits::kIntel8 &&
                                    !is_emulated && l.image != nullptr;
@@ -335,7 +299,7 @@ void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
   const at::Tensor parts =
       empty_like_meta({choice.parts * p.batch * p.rows * p.columns},
                       {},
-                      on.options().dtype(compute));
+                      on.options().dtype(compute_type(on.scalar_type())));
   ProductLaunch split = l;
   split.output = {
       arg(parts), p.columns, level(p.columns, 1), p.rows * p.columns};
@@ -344,6 +308,34 @@ void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
   split.target = nullptr;
   launch_tiles(on, split, choice, is_emulated, has_large_registers);
   add_parts(on, l, parts, choice.parts);
+}
+
+}  // namespace
+
+void launch_product(const at::TensorBase& on, const ProductLaunch& l) {
+  const Product& p = l.product;
+  const MatrixUnits emulated = emulated_units();
+  const bool is_emulated = emulated != MatrixUnits::kNone;
+  MatrixUnits units = MatrixUnits::kNone;
+  if (c10::elementSize(l.operands) == 2) {
+    units = is_emulated ? emulated : matrix_units_of(on, l.operands);
+  }
+  const ProductSize size{
+      p.batch,
+      p.rows,
+      p.columns,
+      p.depth,
+      p.sum_block,
+      static_cast<int>(c10::elementSize(compute_type(on.scalar_type()))),
+      l.image != nullptr,
+      units};
+  const ProductDevice device = product_device_of(aten::device_of(on).info());
+  const auto run = [&](const ProductChoice& choice) {
+    launch_choice(on, l, choice, is_emulated);
+  };
+  const ProductWish wish =
+      has_wishes(on) ? wish_of(on, l, size, device, run) : ProductWish{};
+  run(choose_product(size, device, wish));
 }
 
 void multiply_with_units(MatrixUnits units,
@@ -383,7 +375,7 @@ void multiply_gpu(const at::TensorBase& on, const ProductLaunch& matrices) {
                           launch.right.line.outer_stride != 0 ||
                           launch.output.column.outer_stride != 0;
   const bool is_few = std::min(product.rows, product.columns) <= kFewRows;
-  if (is_few && !has_levels && wish_of_settings().rows == 0) {
+  if (is_few && !has_levels && !settings_wish_tile()) {
     multiply_few(on, launch);
   } else {
     launch_product(on, launch);

@@ -14,9 +14,6 @@ using at::Tensor;
 
 constexpr int64_t kRows = 4;
 constexpr int64_t kGroup = 256;
-// A compute unit reads a weight of so many elements from the GPU's cache in
-// about the time of a launch: then it may as well walk all steps.
-constexpr int64_t kWeightOfGroup = int64_t(1) << 18;
 // A GPU's watchdog ends kernels of seconds.
 constexpr int64_t kMostSteps = 4096;
 
@@ -25,8 +22,16 @@ struct Groups {
   int64_t blocks;  // of units, of a work-group
 };
 
-Groups groups_of(int64_t batch, int64_t steps, int64_t units, int64_t gates) {
-  const bool is_whole = steps > 1 && units * units * gates <= kWeightOfGroup;
+// A work-group that reads the weight in about the time of a launch may as well
+// walk all steps.
+Groups groups_of(const runtime::DeviceInfo& device,
+                 int64_t batch,
+                 int64_t steps,
+                 int64_t units,
+                 int64_t gates) {
+  const auto weight =
+      static_cast<int64_t>(device.tuning->numbers.recurrence_weight_of_unit);
+  const bool is_whole = steps > 1 && units * units * gates <= weight;
   int64_t at_once = 32;
   while (is_whole && at_once < std::min(units, kGroup)) {
     at_once *= 2;
@@ -57,8 +62,11 @@ void walk_in_groups(const RecurrenceInputs& inputs,
             .permute({2, 1, 0})
             .contiguous();  // copy: kernels read it so
       });
-  const Groups groups = groups_of(
-      gates.size(1 - options.time), gates.size(options.time), units, count);
+  const Groups groups = groups_of(aten::device_of(gates).info(),
+                                  gates.size(1 - options.time),
+                                  gates.size(options.time),
+                                  units,
+                                  count);
   launch_steps(inputs,
                options,
                keeps,
@@ -76,7 +84,8 @@ void walk_back_in_groups(const RecurrenceInputs& inputs,
                          const RecurrenceGradients& grads) {
   const Tensor& out = results.out;
   const Tensor weight = inputs.weight.contiguous();  // copy: none of a layer's
-  const Groups groups = groups_of(out.size(1 - options.time),
+  const Groups groups = groups_of(aten::device_of(out).info(),
+                                  out.size(1 - options.time),
                                   out.size(options.time),
                                   out.size(2),
                                   gates_of(options.kind));

@@ -2,9 +2,11 @@
 
 #include "../runtime/config.h"
 #include "../runtime/disk_cache.h"
+#include "../runtime/error.h"
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <mutex>
 #include <unordered_map>
@@ -114,6 +116,8 @@ size_t fastest_solver(const at::TensorBase& on,
         seconds = seconds_of(queue, [&] { run(i); });
       } catch (const c10::OutOfMemoryError&) {
         // Another one may need less.
+      } catch (const runtime::Error&) {
+        // Another one's kernels may have room for the driver's compiler.
       }
       measurement.seconds.emplace_back(names[i], seconds);
       if (seconds < fastest) {
@@ -121,7 +125,10 @@ size_t fastest_solver(const at::TensorBase& on,
         measurement.fastest = names[i];
       }
     }
-    disk().store(key, {measurement.fastest.begin(), measurement.fastest.end()});
+    if (std::isfinite(fastest)) {
+      disk().store(key,
+                   {measurement.fastest.begin(), measurement.fastest.end()});
+    }
   }
   const size_t index = index_of(names, measurement.fastest);
   const std::lock_guard lock(state().mutex);

@@ -1,7 +1,8 @@
 // How dense ops choose among their algorithms. A problem is plain values; a
 // solver says whether it supports one and whether it is expected to be the
-// fastest. Where solvers are measured, all that support a problem are, at its
-// first call on a device; the fastest is remembered in memory and on disk.
+// fastest. What is known of the device (tuning.h) goes before expectations.
+// Where solvers are measured, all that support a problem are, at its first call
+// on a device; the fastest is remembered in memory and on disk.
 #pragma once
 
 #include "launch.h"
@@ -62,12 +63,35 @@ size_t fastest_solver(const at::TensorBase& on,
                       const std::vector<std::string>& names,
                       const std::function<void(size_t)>& run);
 
-// The first solver that is preferred.
+// What names a problem where choices are kept.
+template <class Problem, class Arguments>
+std::string key_of(const SolverFamily<Problem, Arguments>& family,
+                   const Problem& problem) {
+  return family.name + (": " + problem.text());
+}
+
+// What is known to be the fastest for this on the device; empty: nothing.
+inline std::string known_choice(const runtime::DeviceInfo& device,
+                                const std::string& problem) {
+  const auto& choices = device.tuning->choices;
+  const auto found = choices.find(problem);
+  return found == choices.end() ? "" : found->second;
+}
+
+// The one that is known to be the fastest, else the first that is preferred.
 template <class Problem, class Arguments>
 const Solver<Problem, Arguments>& select(
     const SolverFamily<Problem, Arguments>& family,
     const Problem& problem,
     const runtime::DeviceInfo& device) {
+  if (!device.tuning->choices.empty()) {
+    const std::string known = known_choice(device, key_of(family, problem));
+    for (const auto& solver : family.solvers) {
+      if (solver.name == known && solver.supports(problem, device)) {
+        return solver;
+      }
+    }
+  }
   for (const auto& solver : family.solvers) {
     if (solver.supports(problem, device) &&
         (solver.is_preferred == nullptr ||
@@ -102,7 +126,7 @@ const Solver<Problem, Arguments>& select_by_settings(
     return select(family, problem, device);
   }
   return *supported[fastest_solver(
-      on, family.name + (": " + problem.text()), names, [&](size_t i) {
+      on, key_of(family, problem), names, [&](size_t i) {
         supported[i]->run(problem, arguments);
       })];
 }

@@ -57,6 +57,28 @@ py::list solver_measurements() {
   return result;
 }
 
+// Level, name, numbers and choices of each entry.
+using TuningRow = std::tuple<std::string,
+                             std::string,
+                             std::map<std::string, double>,
+                             std::map<std::string, std::string>>;
+void add_tuning(const std::vector<TuningRow>& rows) {
+  std::vector<runtime::TuningEntry> entries;
+  for (const auto& [level, name, numbers, choices] : rows) {
+    entries.push_back({runtime::tuning_level(level),
+                       name,
+                       {numbers.begin(), numbers.end()},
+                       {choices.begin(), choices.end()}});
+  }
+  runtime::add_tuning(entries);
+}
+
+// Numbers and choices.
+py::tuple tuning(int device_index) {
+  const runtime::Tuning& known = *runtime::device(device_index).info().tuning;
+  return py::make_tuple(runtime::named(known.numbers), known.choices);
+}
+
 void initialize() {
   torch::utils::register_fork_handler_for_device_init(at::kPrivateUse1);
   at::globalContext().lazyInitDevice(at::kPrivateUse1);
@@ -84,6 +106,7 @@ py::dict device_info(int device_index) {
   result["driver_version"] = info.driver_version;
   result["library"] = info.library;
   result["extensions"] = info.extensions;
+  result["architecture"] = info.architecture;
   result["is_gpu"] = (info.type & CL_DEVICE_TYPE_GPU) != 0;
   result["device_class"] =
       info.device_class == runtime::DeviceClass::kCpu ? "cpu" : "gpu";
@@ -283,6 +306,8 @@ void bind_devices(py::module_& m) {
       py::make_tuple(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR);
   m.attr("_is_registered") = device::hooks_registered();
   m.def("_add_driver_prefix", &runtime::add_driver_prefix);
+  m.def("_add_tuning", wrap_pybind_function(&add_tuning));
+  m.def("_tuning", wrap_pybind_function(&tuning));
   m.def("_discovery_log", &runtime::discovery_log);
   m.def("_config_entries", &config_entries);
   m.def("_cache_directory", &runtime::default_cache_directory);

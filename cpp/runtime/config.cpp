@@ -26,6 +26,10 @@ const std::vector<ConfigEntry>& config_entries() {
        "1",
        "0: products and attention of float16 and bfloat16 leave a GPU's matrix "
        "units idle."},
+      {"TORCH_OPENCL_TUNING",
+       "",
+       "A JSON file of `python -m torch_opencl.tune --export`: the algorithms "
+       "that were the fastest on a device."},
       {"TORCH_OPENCL_CACHE_DIR",
        "",
        "Directory of compiled programs. Empty: `torch_opencl` in "

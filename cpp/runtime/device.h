@@ -4,6 +4,7 @@
 #pragma once
 
 #include "api.h"
+#include "tuning.h"
 
 #include <atomic>
 #include <cstdint>
@@ -24,6 +25,8 @@ struct DeviceInfo {
   std::string platform_name;
   std::string platform_version;
   std::string extensions;
+  // "gfx1030", "sm_86", "xe_12.55.8"; empty where the driver does not say.
+  std::string architecture;
   std::string library;  // path of the ICD where we loaded it ourselves
   cl_device_type type = 0;
   // cpu or gpu, from `type` unless TORCH_OPENCL_DEVICE_CLASS forces it:
@@ -46,6 +49,7 @@ struct DeviceInfo {
   // A CPU's 32 registers of 16 floats (AVX-512); fewer or shorter ones hold
   // smaller tiles.
   bool has_avx512_registers = false;
+  std::shared_ptr<const Tuning> tuning;
 };
 
 class ProgramCache;

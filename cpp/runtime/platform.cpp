@@ -164,6 +164,33 @@ bool has_avx512() {
 #endif
 }
 
+// Of cl_nv_device_attribute_query and cl_intel_device_attribute_query.
+constexpr cl_device_info kMajorOfNvidia = 0x4000;
+constexpr cl_device_info kMinorOfNvidia = 0x4001;
+constexpr cl_device_info kVersionOfIntel = 0x4250;
+
+std::string architecture_of(cl_device_id device, const DeviceInfo& info) {
+  const auto has = [&info](const char* extension) {
+    return info.extensions.find(extension) != std::string::npos;
+  };
+  if (info.name.starts_with("gfx")) {
+    return info.name.substr(0, info.name.find(':'));
+  }
+  if (has("cl_nv_device_attribute_query")) {
+    return "sm_" + std::to_string(value_of<cl_uint>(device, kMajorOfNvidia)) +
+           std::to_string(value_of<cl_uint>(device, kMinorOfNvidia));
+  }
+  const auto version = has("cl_intel_device_attribute_query")
+                           ? value_of<cl_uint>(device, kVersionOfIntel)
+                           : 0;
+  if ((info.type & CL_DEVICE_TYPE_GPU) == 0 || version == 0) {
+    return "";
+  }
+  return "xe_" + std::to_string(version >> 22) + "." +
+         std::to_string(version >> 14 & 0xFF) + "." +
+         std::to_string(version & 0x3FFF);
+}
+
 DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   DeviceInfo info;
   info.name = text_of(device, CL_DEVICE_NAME);
@@ -199,6 +226,8 @@ DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
        CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   info.vectorizes_work_items = is_intel(info);
   info.has_avx512_registers = has_avx512();
+  info.architecture = architecture_of(device, info);
+  info.tuning = std::make_shared<const Tuning>(tuning_of(info));
   return info;
 }
 

@@ -66,6 +66,9 @@ def _load() -> None:
         raise ImportError(_TAKEN.format("another package"))
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         _C._add_driver_prefix(prefix)
+    from . import _tuning
+
+    _tuning.add_file_of_environment()
 
     torch.utils.rename_privateuse1_backend("opencl")
     from . import opencl

@@ -3,10 +3,15 @@
     python -m torch_opencl.tune resnet50 --input 16 3 224 224
     python -m torch_opencl.tune resnet50 --train --memory-format channels_last
     python -m torch_opencl.tune my_package.networks:build --input 8 1 28 28 --json
+    python -m torch_opencl.tune --export my-card.json
 
-The network runs once in evaluation and, with --train, forward and backward in
+A network runs once in evaluation and, with --train, forward and backward in
 training, with torch.backends.opencl.benchmark on. Programs and choices go to the
 cache's directory. Choices are used where benchmark is on; the programs always.
+
+--export writes the choices into a file. TORCH_OPENCL_TUNING=my-card.json uses them
+everywhere, and the project is glad to have it: then all owners of that card do.
+Without a network, three are trained with 16 images.
 """
 
 from __future__ import annotations
@@ -15,12 +20,16 @@ import argparse
 import importlib
 import json
 import sys
+from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch.utils._pytree import tree_leaves
 
+from ._tuning import entry_of
+
+_NETWORKS = ("resnet50", "mobilenet_v2", "vit_b_16")
 _FORMATS = {
     "contiguous": torch.contiguous_format,
     "channels_last": torch.channels_last,
@@ -35,22 +44,31 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "network", help="a torchvision model, or module:callable that makes a module"
+        "networks",
+        nargs="*",
+        metavar="network",
+        help="a torchvision model, or module:callable that makes a module; "
+        f"default: training of {', '.join(_NETWORKS)}",
     )
     parser.add_argument(
         "--input",
         type=int,
         nargs="+",
-        default=[1, 3, 224, 224],
         metavar="SIZE",
-        help="shape; default: 1 3 224 224",
+        help="shape; default: 1 3 224 224, and 16 images without a network",
     )
     parser.add_argument("--device", default="opencl:0")
     parser.add_argument("--train", action="store_true", help="training steps, too")
     parser.add_argument("--memory-format", choices=_FORMATS, default="contiguous")
     parser.add_argument("--dtype", choices=_DTYPES, default="float32")
     parser.add_argument("--json", action="store_true", help="the choices, as JSON")
-    return parser.parse_args(arguments)
+    parser.add_argument("--export", type=Path, metavar="FILE", help="keep the choices")
+    options = parser.parse_args(arguments)
+    images = 1 if options.networks else 16
+    options.input = options.input or [images, 3, 224, 224]
+    options.train = options.train or not options.networks
+    options.networks = options.networks or list(_NETWORKS)
+    return options
 
 
 def _build(name: str) -> torch.nn.Module:
@@ -118,10 +136,15 @@ def main(arguments: list[str] | None = None) -> int:
         "dtype": getattr(torch, options.dtype),
         "memory_format": _FORMATS[options.memory_format],
     }
-    network = _build(options.network).to(device, **target)
     x = torch.randn(options.input).to(device, **target)
-    with console.status(f"{options.network} on {device}"):
-        choices = tune(network, x, options.train)
+    choices = []
+    for name in options.networks:
+        network = _build(name).to(device, **target)
+        with console.status(f"{name} on {device}"):
+            choices += tune(network, x, options.train)
+    if options.export is not None:
+        entry = entry_of(x.device, choices)
+        options.export.write_text(json.dumps(entry, indent=2) + "\n")
     if options.json:
         print(json.dumps(choices, indent=2))
         return 0

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from .embed_kernels import write_kernels
+from .embed_tuning import write_tuning
 from .schema import Torch
 from .tables import Emitter
 
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true", help="write the op tables")
     parser.add_argument("--json", type=Path, help="also write the op table here")
     parser.add_argument("--kernels", action="store_true", help="embed .cl files")
+    parser.add_argument("--tuning", action="store_true", help="embed backend/tuning")
     arguments = parser.parse_args()
     if arguments.tables:
         Emitter(Torch(arguments.torch), arguments.root).write(
@@ -31,6 +33,8 @@ def main() -> None:
         )
     if arguments.kernels:
         write_kernels(arguments.root, arguments.out)
+    if arguments.tuning:
+        write_tuning(arguments.root, arguments.out)
 
 
 if __name__ == "__main__":

@@ -79,20 +79,21 @@ def _write_sources(files: list[Path], common: Path, out: Path) -> None:
         )
     begin = "namespace torch_opencl::sources {\n\n"
     end = "\n\n}  // namespace torch_opencl::sources\n"
-    _write_if_changed(
+    write_if_changed(
         out.with_suffix(".h"),
         '#pragma once\n\n#include "cpp/runtime/program_cache.h"\n\n'
         + begin
         + "\n".join(declarations)
         + end,
     )
-    _write_if_changed(
+    write_if_changed(
         out.with_suffix(".cpp"),
         f'#include "{out.name}.h"\n\n' + begin + "\n\n".join(definitions) + end,
     )
 
 
-def _write_if_changed(path: Path, text: str) -> None:
+def write_if_changed(path: Path, text: str) -> None:
+    """Keeps the time stamp of a file that has this text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_text() != text:
         path.write_text(text)

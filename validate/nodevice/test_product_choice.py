@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from itertools import product
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-GEMM = Path(__file__).parents[2] / "backend/gemm"
+BACKEND = Path(__file__).parents[2] / "backend"
+GEMM = BACKEND / "gemm"
 
 # One line in, one out: batch rows columns depth bytes image, units group memory few,
 # MatrixUnits.
@@ -22,14 +24,25 @@ int main() {
   while (std::scanf("%ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld", &b, &m, &n, &k,
                     &bytes, &image, &units, &group, &memory, &few, &matrix) == 11) {
     const ProductSize size{b, m, n, k, 256, int(bytes), image != 0, MatrixUnits(matrix)};
-    const ProductDevice device{units, group, memory, few != 0};
+    torch_opencl::runtime::TuningNumbers numbers;
+    NUMBERS
+    const ProductDevice device{units, group, memory, few != 0, numbers};
     const ProductChoice c = choose_product(size, device);
     const FewChoice f = choose_few(size, device, image != 0, 4);
-    std::printf("%d %d %d %d %d %ld %ld %d %ld %d %ld %ld %ld %d\\n", c.tile.rows,
+    const auto wishes = product_candidates(size, device, 4);
+    int fulfilled = 0;
+    for (const ProductWish& wish : wishes) {
+      const ProductChoice wished = choose_product(size, device, wish);
+      fulfilled += wished.tile.rows == wish.rows && wished.tile.columns == wish.columns;
+    }
+    const ProductChoice best = choose_product(size, device, wishes.at(0));
+    std::printf("%d %d %d %d %d %ld %ld %d %ld %d %ld %ld %ld %d %ld %d %d\\n", c.tile.rows,
                 c.tile.columns, c.tile.item_rows, c.tile.item_columns, c.tile.step,
                 long(c.parts), long(c.depth_of_part), int(c.has_totals),
                 long(local_bytes(c.tile, size)), f.few, long(f.lines), long(f.parts),
-                long(f.depth_of_part), int(c.units));
+                long(f.depth_of_part), int(c.units), long(wishes.size()), fulfilled,
+                best.tile.rows == c.tile.rows && best.tile.columns == c.tile.columns &&
+                    best.depth_of_part == c.depth_of_part);
   }
 }
 """
@@ -43,8 +56,10 @@ def choose(tmp_path_factory):
     if compiler is None:
         pytest.skip("no C++ compiler")
     folder = tmp_path_factory.mktemp("choice")
-    (folder / "main.cpp").write_text(_MAIN)
-    command = [compiler, "-std=c++20", f"-I{GEMM}", "-o", str(folder / "choice")]
+    numbers = json.loads((BACKEND / "tuning/all.json").read_text())["numbers"]
+    text = " ".join(f"numbers.{name} = {value};" for name, value in numbers.items())
+    (folder / "main.cpp").write_text(_MAIN.replace("NUMBERS", text))
+    command = [compiler, "-std=c++20", "-O1", f"-I{GEMM}", "-o", str(folder / "choice")]
     sources = [str(folder / "main.cpp"), str(GEMM / "product_choice.cpp")]
     subprocess.run([*command, *sources], check=True)
 
@@ -81,7 +96,8 @@ def test_every_choice_covers_the_depth_and_fits_the_device(choose):
     ]
     for case, chosen in zip(cases, choose(cases), strict=True):
         rows, columns, item_rows, item_columns, step, parts, depth, totals = chosen[:8]
-        local, few, lines, few_parts, few_depth, units = chosen[8:]
+        local, few, lines, few_parts, few_depth, units = chosen[8:14]
+        candidates, fulfilled, is_best_first = chosen[14:]
         k, group, memory, has_few_registers = case[3], case[7], case[8], case[9]
         items = rows // item_rows * (columns // item_columns)
         # The kernel's lanes cover the tiles' lines and depths.
@@ -99,6 +115,9 @@ def test_every_choice_covers_the_depth_and_fits_the_device(choose):
         assert (few_parts - 1) * few_depth < max(k, 1) <= few_parts * few_depth, case
         # Sums of a lane are no longer than a block's.
         assert few_depth // (128 if case[5] else 4) <= 256, case
+        assert 1 <= candidates <= 4
+        assert fulfilled == candidates, case
+        assert is_best_first, case
 
 
 def test_matrix_units_are_taken_where_they_fit(choose):

@@ -182,6 +182,8 @@ def test_tune_tells_later_processes(device, tmp_path):
     command = [sys.executable, "-m", "torch_opencl.tune", "small_network:build"]
     command += ["--json", "--train", "--device", str(device)]
     command += ["--input", "2", "3", "33", "33"]
+    exported = tmp_path / "card.json"
+    command += ["--export", str(exported)]
     runs = []
     for _ in range(2):
         done = subprocess.run(
@@ -194,5 +196,9 @@ def test_tune_tells_later_processes(device, tmp_path):
     assert not any(choice["seconds"] for choice in second)
     # What only a solver that lost asked for is not asked again.
     known = {choice["problem"]: choice["fastest"] for choice in first}
+    entry = json.loads(exported.read_text())
+    assert entry["name"] == torch.opencl.get_device_properties(device).name
+    assert entry["choices"].items() <= known.items()
+    assert set(entry["choices"]) == {choice["problem"] for choice in second}
     assert second
     assert all(known[c["problem"]] == c["fastest"] for c in second)

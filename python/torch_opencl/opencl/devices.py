@@ -47,6 +47,9 @@ class DeviceProperties:
     """Path of the driver where the package found it by itself, else empty."""
     extensions: str = field(repr=False)
     """Space-separated names of the OpenCL extensions."""
+    architecture: str
+    """Of GPUs: ``gfx1030``, ``sm_86``, ``xe_12.55.8``; empty where the driver
+    does not say."""
     is_gpu: bool
     device_class: str
     """``cpu`` or ``gpu``: the family of kernels that runs."""
