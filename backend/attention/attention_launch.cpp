@@ -1,6 +1,7 @@
 // Which kernel, tile and range a problem takes on a class of device.
 #include "../common/integers.h"
 #include "../common/lanes.h"
+#include "../common/large_registers.h"
 #include "../gemm/matrix_units.h"
 #include "../gemm/product_gpu.h"
 #include "attention.h"
@@ -187,7 +188,9 @@ void run(const Attention& attention,
        {"MASK_DTYPE", dtype_of(mask_dtype)},
        {"MASK_IS_BOOL", mask_dtype == at::kBool},
        {"IS_CAUSAL", attention.is_causal},
-       {"HAS_DROPOUT", attention.has_dropout}},
+       {"HAS_DROPOUT", attention.has_dropout},
+       runtime::Define::option(
+           kLargeRegisters, !is_cpu && takes_large_registers(attention.query))},
       is_cpu ? range(ceil_div(rows, vectors * kLanes),
                      heads,
                      attention.batch,

@@ -3,6 +3,7 @@
 
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/runtime/error.h"
+#include "../common/large_registers.h"
 #include "product_choice.h"
 
 namespace torch_opencl::ops {
@@ -25,9 +26,6 @@ UnitShape shape_of(MatrixUnits units);
 constexpr bool is_intel(MatrixUnits units) {
   return units == MatrixUnits::kIntel8 || units == MatrixUnits::kIntel16;
 }
-
-// Of Intel's compiler: 256 registers instead of 128, for half as many threads.
-constexpr const char* kLargeRegisters = "-cl-intel-256-GRF-per-thread";
 
 // What torch.backends.opencl.solver asks for, to be emulated: "units_sm_80",
 // "units_intel_8_tile_64x64"; names are those of the kinds. kNone without one.

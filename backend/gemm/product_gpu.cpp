@@ -284,14 +284,33 @@ void add_parts(const at::TensorBase& on,
 
 namespace {
 
+// Whether an item's sums and totals are too many for 128 registers beside what
+// it multiplies.
+bool needs_large_registers(const at::TensorBase& on,
+                           const ProductLaunch& l,
+                           const ProductChoice& choice,
+                           bool is_emulated) {
+  if (choice.units != MatrixUnits::kNone) {
+    // An image's indices beside the fragments.
+    return choice.units == MatrixUnits::kIntel8 && !is_emulated &&
+           l.image != nullptr;
+  }
+  constexpr int64_t kMostWords = 32;
+  const ProductTile& tile = choice.tile;
+  const auto bytes =
+      static_cast<int64_t>(c10::elementSize(compute_type(on.scalar_type())));
+  const int64_t words = tile.item_rows * tile.item_columns * bytes / 4 *
+                        (choice.has_totals ? 2 : 1);
+  return words > kMostWords && takes_large_registers(on);
+}
+
 void launch_choice(const at::TensorBase& on,
                    const ProductLaunch& l,
                    const ProductChoice& choice,
                    bool is_emulated) {
   const Product& p = l.product;
-  // An image's indices beside the fragments.
-  const bool has_large_registers = choice.units == MatrixUnits::kIntel8 &&
-                                   !is_emulated && l.image != nullptr;
+  const bool has_large_registers =
+      needs_large_registers(on, l, choice, is_emulated);
   if (choice.parts == 1) {
     launch_tiles(on, l, choice, is_emulated, has_large_registers);
     return;

@@ -107,7 +107,8 @@ class Compilers:
 
     def _clang(self, program: Program, source: Path, *options: str | Path) -> None:
         # clang wants -DX=1 in one word, drivers take both.
-        own = re.sub(r"-D\s+(\S+)", r"-D\1", program.options).split()
+        words = re.sub(r"-D\s+(\S+)", r"-D\1", program.options).split()
+        own = [word for word in words if not word.startswith("-cl-intel-")]
         bitcode = [option for option in options if str(option).endswith(".bc")]
         link = [
             word

@@ -1,9 +1,12 @@
 // The recorder's device: what it says about itself, its queues and its events,
-// which are complete at once. $RECORDER_VENDOR, _COMPUTE_UNITS, _LOCAL_MEMORY
-// and _GROUP_SIZE make it another device.
+// which are complete at once. $RECORDER_VENDOR, _INTEL_VERSION, _COMPUTE_UNITS,
+// _LOCAL_MEMORY and _GROUP_SIZE make it another device.
 #include "recorder.h"
 
 namespace {
+
+// Of cl_intel_device_attribute_query.
+constexpr cl_device_info kVersionOfIntel = 0x4250;
 
 template <class Handle>
 void give_one(Handle handle, Handle* found, cl_uint* count) {
@@ -116,7 +119,8 @@ cl_int clGetDeviceInfo(cl_device_id id,
       return give_text(
           "cl_khr_fp64 cl_khr_global_int32_base_atomics "
           "cl_khr_local_int32_base_atomics "
-          "cl_khr_byte_addressable_store",
+          "cl_khr_byte_addressable_store "
+          "cl_intel_device_attribute_query",
           space,
           to,
           needed);
@@ -126,6 +130,9 @@ cl_int clGetDeviceInfo(cl_device_id id,
       return give_text("OpenCL C 1.2", space, to, needed);
     case CL_DEVICE_NAME:
       return give_text("Recorder", space, to, needed);
+    case kVersionOfIntel:
+      return give_value<cl_uint>(
+          setting("RECORDER_INTEL_VERSION", 0), space, to, needed);
     case CL_DEVICE_VENDOR: {
       const char* vendor = std::getenv("RECORDER_VENDOR");
       return give_text(

@@ -38,11 +38,12 @@ TARGETS = {
 
 
 # What the recorder says of itself, by family, where kernels are chosen by it: an Arc
-# A770's vendor, execution units and local memory.
+# A770's vendor, version (12.55.8), execution units and local memory.
 RECORDED = {
     "": {},
     "intel": {
         "RECORDER_VENDOR": "Intel(R) Corporation",
+        "RECORDER_INTEL_VERSION": str(12 << 22 | 55 << 14 | 8),
         "RECORDER_COMPUTE_UNITS": "512",
         "RECORDER_LOCAL_MEMORY": "65536",
         "RECORDER_GROUP_SIZE": "1024",

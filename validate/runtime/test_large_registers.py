@@ -1,0 +1,56 @@
+"""Kernels with many sums ask Intel's compiler for 256 registers, where it has them."""
+
+from __future__ import annotations
+
+import pytest
+from script import recorded_commands
+
+_OPTION = "-cl-intel-256-GRF-per-thread"
+
+_PROGRAM = """
+import torch
+import torch.nn.functional as F
+
+def ones(*size, dtype=torch.float32):
+    return torch.ones(size, dtype=dtype, device="opencl")
+
+left, right = ones(512, 1000), ones(1000, 512)
+left @ right
+query = ones(2, 4, 300, 64)
+F.scaled_dot_product_attention(query, query, query)
+ones(24, 40) @ ones(40, 24)
+torch.opencl.synchronize()
+"""
+
+
+def _version(major: int, minor: int) -> str:
+    return str(major << 22 | minor << 14)
+
+
+@pytest.mark.parametrize(
+    ("version", "has_them"),
+    [
+        ("0", False),
+        (_version(12, 0), False),  # Xe-LP: Iris Xe
+        (_version(12, 55), True),  # Xe-HPG: Arc A
+        (_version(20, 1), True),  # Xe2: Arc B
+    ],
+)
+def test_who_asks(tmp_path, version, has_them):
+    records = recorded_commands(
+        _PROGRAM,
+        tmp_path,
+        RECORDER_VENDOR="Intel(R) Corporation",
+        RECORDER_INTEL_VERSION=version,
+    )
+    options = {name: [] for name in ("product_gpu", "attention_gpu", "range", "others")}
+    for record in records:
+        if text := record.get("text"):
+            names = [name for name in options if f'#line 1 "{name}.cl"' in text]
+            options[(*names, "others")[0]].append(_OPTION in record["options"])
+    assert options["range"] == [True] * has_them  # what the option is tried with
+    # The small product has 16 sums an item.
+    assert sorted(options["product_gpu"]) == [False, has_them]
+    assert options["attention_gpu"] == [has_them]
+    assert options["others"]
+    assert not any(options["others"])
