@@ -200,11 +200,13 @@ def out(op, device, samples, seed) -> None:
         expected, arbitrary = _on_cpu(op, op, sample)
         if arbitrary or sample.kwargs.get("as_tuple"):
             return
-        laid_out = partial(_laid_out, layouts.choice(_LAYOUTS_OF_OUT))
+        laid_out = partial(_laid_out, layouts)
         for make in (_poisoned, _empty, laid_out):
+            state = layouts.getstate()
+            on_cpu = tree_map(partial(make, "cpu"), expected)
+            layouts.setstate(state)  # the same layouts
             given = tree_map(partial(make, device), expected)
             on_device = opinfo.to_device(sample, device)
-            on_cpu = tree_map(partial(make, "cpu"), expected)
             # A product of a matrix wants an out that can be viewed as one.
             if make is laid_out and (error := _refusal(op, sample, on_cpu)):
                 opinfo.same_error(partial(op, out=given), on_device, error)
@@ -370,15 +372,21 @@ def _poisoned(device, tensor):
     return poisoned.to(device)
 
 
-def _laid_out(layout, device, tensor):
-    """The same in another layout."""
+def _laid_out(layouts: random.Random, device, tensor):
+    """The same in another layout, where there is one."""
     if not torch.is_tensor(tensor):
         return tensor
-    laid_out = LAYOUTS[layout](_poisoned("cpu", tensor.contiguous()))
-    there = torch.empty_strided(
-        laid_out.shape, laid_out.stride(), dtype=tensor.dtype, device=device
-    )
-    return there.copy_(laid_out)
+    poisoned = _poisoned("cpu", tensor.contiguous())
+    others = [LAYOUTS[name](poisoned) for name in _LAYOUTS_OF_OUT]
+    as_it_was = (poisoned.stride(), poisoned.storage_offset())
+    others = [t for t in others if (t.stride(), t.storage_offset()) != as_it_was]
+    if not others:
+        return poisoned.to(device)
+    other = layouts.choice(others)
+    elements = other.untyped_storage().nbytes() // other.element_size()
+    memory = torch.empty(elements, dtype=other.dtype, device=device)
+    there = memory.as_strided(other.shape, other.stride(), other.storage_offset())
+    return there.copy_(other)
 
 
 def _empty(device, tensor):
