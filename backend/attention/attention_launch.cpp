@@ -44,6 +44,7 @@ int64_t gpu_item_rows(int64_t head_dim, int64_t rows) {
 struct Kernels {
   const char* cpu;
   const char* gpu;
+  bool has_many_sums;  // of the one for GPUs: too many for 128 registers
 };
 
 // Of a kernel by matrix units.
@@ -190,7 +191,8 @@ void run(const Attention& attention,
        {"IS_CAUSAL", attention.is_causal},
        {"HAS_DROPOUT", attention.has_dropout},
        runtime::Define::option(
-           kLargeRegisters, !is_cpu && takes_large_registers(attention.query))},
+           kLargeRegisters,
+           kernels.has_many_sums && takes_large_registers(attention.query))},
       is_cpu ? range(ceil_div(rows, vectors * kLanes),
                      heads,
                      attention.batch,
@@ -279,7 +281,7 @@ void attention_forward(const Attention& attention,
     return;
   }
   run(attention,
-      {"attention_forward_cpu", "attention_forward_gpu"},
+      {"attention_forward_cpu", "attention_forward_gpu", false},
       has_rows_of_fours(out),
       shape.queries,
       shape.heads,
@@ -332,7 +334,7 @@ void attention_backward(const Attention& attention,
   if (gradients.grad_query.defined()) {
     step(sources::attention_matrix_grad_query,
          "attention_matrix_grad_query",
-         {"attention_grad_query_cpu", "attention_grad_query_gpu"},
+         {"attention_grad_query_cpu", "attention_grad_query_gpu", true},
          shape.queries,
          shape.heads,
          gradients.grad_query);
@@ -340,7 +342,7 @@ void attention_backward(const Attention& attention,
   if (gradients.grad_key.defined()) {
     step(sources::attention_matrix_grad_key_value,
          "attention_matrix_grad_key_value",
-         {"attention_grad_key_value_cpu", "attention_grad_key_value_gpu"},
+         {"attention_grad_key_value_cpu", "attention_grad_key_value_gpu", true},
          shape.keys,
          shape.key_heads,
          gradients.grad_key,

@@ -18,8 +18,8 @@ namespace {
 // Xe-HPG is version 12.55.
 bool may_have_them(const runtime::DeviceInfo& info) {
   int major = 0, minor = 0;
-  return std::sscanf(
-             info.architecture.c_str(), "xe_%d.%d", &major, &minor) == 2 &&
+  return std::sscanf(info.architecture.c_str(), "xe_%d.%d", &major, &minor) ==
+             2 &&
          (major > 12 || (major == 12 && minor >= 55));
 }
 

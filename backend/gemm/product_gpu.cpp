@@ -284,24 +284,21 @@ void add_parts(const at::TensorBase& on,
 
 namespace {
 
-// Whether an item's sums and totals are too many for 128 registers beside what
-// it multiplies.
+// Whether an item's sums are too many for 128 registers beside an image's
+// indices, which single loads have more of.
 bool needs_large_registers(const at::TensorBase& on,
                            const ProductLaunch& l,
                            const ProductChoice& choice,
                            bool is_emulated) {
-  if (choice.units != MatrixUnits::kNone) {
-    // An image's indices beside the fragments.
-    return choice.units == MatrixUnits::kIntel8 && !is_emulated &&
-           l.image != nullptr;
+  if (l.image == nullptr) {
+    return false;
   }
-  constexpr int64_t kMostWords = 32;
-  const ProductTile& tile = choice.tile;
-  const auto bytes =
-      static_cast<int64_t>(c10::elementSize(compute_type(on.scalar_type())));
-  const int64_t words = tile.item_rows * tile.item_columns * bytes / 4 *
-                        (choice.has_totals ? 2 : 1);
-  return words > kMostWords && takes_large_registers(on);
+  if (choice.units != MatrixUnits::kNone) {
+    return choice.units == MatrixUnits::kIntel8 && !is_emulated;
+  }
+  const int sums = choice.tile.item_rows * choice.tile.item_columns;
+  const bool are_loads_wide = l.left_access.is_wide && l.right_access.is_wide;
+  return sums >= (are_loads_wide ? 64 : 32) && takes_large_registers(on);
 }
 
 void launch_choice(const at::TensorBase& on,

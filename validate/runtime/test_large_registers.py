@@ -14,11 +14,10 @@ import torch.nn.functional as F
 def ones(*size, dtype=torch.float32):
     return torch.ones(size, dtype=dtype, device="opencl")
 
-left, right = ones(512, 1000), ones(1000, 512)
-left @ right
-query = ones(2, 4, 300, 64)
-F.scaled_dot_product_attention(query, query, query)
-ones(24, 40) @ ones(40, 24)
+ones(512, 1000) @ ones(1000, 512)
+query = ones(2, 4, 300, 64).requires_grad_()
+F.scaled_dot_product_attention(query, query, query).sum().backward()
+F.conv2d(ones(4, 64, 31, 31), ones(64, 64, 3, 3), stride=2)
 torch.opencl.synchronize()
 """
 
@@ -49,8 +48,9 @@ def test_who_asks(tmp_path, version, has_them):
             names = [name for name in options if f'#line 1 "{name}.cl"' in text]
             options[(*names, "others")[0]].append(_OPTION in record["options"])
     assert options["range"] == [True] * has_them  # what the option is tried with
-    # The small product has 16 sums an item.
+    # Of the matrices with 32 sums an item, and of the image.
     assert sorted(options["product_gpu"]) == [False, has_them]
-    assert options["attention_gpu"] == [has_them]
+    # Forward, and gradients.
+    assert set(options["attention_gpu"]) == {False, has_them}
     assert options["others"]
     assert not any(options["others"])
