@@ -220,6 +220,7 @@ void run_tiles(const GemmProblem& problem, const GemmArguments& a) {
                 .output = operands.output,
                 .addend = operands.addend,
                 .is_large = problem.is_large,
+                .can_repeat = can_repeat(a),
                 .target = &target});
 }
 

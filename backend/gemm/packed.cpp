@@ -273,6 +273,10 @@ void multiply(const at::TensorBase& on,
               const Addend& addend,
               bool is_large) {
   if (!aten::device_of(on).is_cpu()) {
+    // Sums of several chunks.
+    const bool adds_to_output = !addend.beta.equal(0) &&
+                                addend.view.memory == output.view.memory &&
+                                addend.view.offset == output.view.offset;
     multiply_gpu(on,
                  {.operands = left.scalar_type(),
                   .product = product,
@@ -280,7 +284,8 @@ void multiply(const at::TensorBase& on,
                   .right = panels_of(right, product.columns, product.depth),
                   .output = output,
                   .addend = addend,
-                  .is_large = is_large});
+                  .is_large = is_large,
+                  .can_repeat = !adds_to_output});
     return;
   }
   const CpuTiles tiles = cpu_tiles_of(on, product);

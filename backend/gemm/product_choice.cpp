@@ -166,21 +166,19 @@ ProductChoice choose_product(const ProductSize& size,
                              const ProductDevice& device,
                              const ProductWish& wish) {
   std::optional<ProductChoice> best;
-  double best_cost = std::numeric_limits<double>::infinity();
+  // What is wished for goes before cost: tile and parts, or the tile.
+  std::pair best_rank(3, std::numeric_limits<double>::infinity());
   for_each_choice(
       size,
       device,
       [&](const ProductChoice& choice, int64_t wanted, double cost) {
-        // What is wished for goes before everything else.
-        constexpr double kUnwanted = 1e30;
         const ProductTile& tile = choice.tile;
-        cost += wish.rows != 0 &&
-                        (wish.rows != tile.rows || wish.columns != tile.columns)
-                    ? kUnwanted
-                    : 0;
-        cost += wish.parts != 0 && wish.parts != wanted ? kUnwanted : 0;
-        if (cost < best_cost) {
-          best_cost = cost;
+        const bool has_tile =
+            wish.rows == tile.rows && wish.columns == tile.columns;
+        const bool has_parts = wish.parts == 0 || wish.parts == wanted;
+        const std::pair rank(has_tile ? (has_parts ? 0 : 1) : 2, cost);
+        if (rank < best_rank) {
+          best_rank = rank;
           best = choice;
         }
       });

@@ -84,7 +84,8 @@ FewChoice choose_few(const ProductSize& size,
                      bool is_along_depth,
                      int width);
 
-// A wish that cannot be fulfilled is ignored.
+// A wish for a tile that there is not, or does not fit, is ignored; one for
+// parts is where the depth is too short.
 ProductChoice choose_product(const ProductSize& size,
                              const ProductDevice& device,
                              const ProductWish& wish = {});

@@ -64,6 +64,7 @@ struct ProductLaunch {
   OutputAccess output_access{};
   Addend addend;
   bool is_large;
+  bool can_repeat = true;  // once or twice gives the same
   const ProductImage* image = nullptr;
   // Where the output may be pending: what it is of, and the operands.
   const EpilogueTarget* target = nullptr;

@@ -79,13 +79,6 @@ std::string key_of(const ProductLaunch& l,
                   size.units == MatrixUnits::kNone ? "" : ", by matrix units");
 }
 
-// Memory is compared, not elements: a launch that is taken to add to its output
-// is not measured, and nothing else.
-bool adds_to_its_output(const ProductLaunch& l) {
-  return !l.addend.beta.equal(0) &&
-         l.addend.view.memory == l.output.view.memory;
-}
-
 }  // namespace
 
 bool has_wishes(const at::TensorBase& on) {
@@ -108,7 +101,7 @@ ProductWish wish_of(const at::TensorBase& on,
     return only;
   }
   const std::string key = key_of(launch, size, on.scalar_type());
-  if (!settings.measures || adds_to_its_output(launch)) {
+  if (!measures(settings, on, launch.can_repeat)) {
     return wish_named(known_choice(aten::device_of(on).info(), key));
   }
   const std::vector<ProductWish> wishes =

@@ -63,6 +63,14 @@ size_t fastest_solver(const at::TensorBase& on,
                       const std::vector<std::string>& names,
                       const std::function<void(size_t)>& run);
 
+// Whether solvers are measured for a call. A capture would keep the launches of
+// all of them.
+inline bool measures(const SolverSettings& settings,
+                     const at::TensorBase& on,
+                     bool can_repeat) {
+  return settings.measures && can_repeat && queue_of(on).capturing() == nullptr;
+}
+
 // What names a problem where choices are kept.
 template <class Problem, class Arguments>
 std::string key_of(const SolverFamily<Problem, Arguments>& family,
@@ -122,7 +130,7 @@ const Solver<Problem, Arguments>& select_by_settings(
       names.emplace_back(solver.name);
     }
   }
-  if (!settings.measures || !can_repeat || supported.size() < 2) {
+  if (!measures(settings, on, can_repeat) || supported.size() < 2) {
     return select(family, problem, device);
   }
   return *supported[fastest_solver(

@@ -29,7 +29,7 @@ const std::vector<ConfigEntry>& config_entries() {
       {"TORCH_OPENCL_TUNING",
        "",
        "A JSON file of `python -m torch_opencl.tune --export`: the algorithms "
-       "that were the fastest on a device."},
+       "that were the fastest on a device. Read when torch is imported."},
       {"TORCH_OPENCL_CACHE_DIR",
        "",
        "Directory of compiled programs. Empty: `torch_opencl` in "

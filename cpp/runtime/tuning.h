@@ -1,8 +1,8 @@
 // What the choice of kernels needs to know of a device and cannot ask it:
 // numbers of a model, and which solver is the fastest for a problem. Entries
 // come from backend/tuning and from a user's file. One is of a device, an
-// architecture, a vendor, a class or all devices; the narrowest is believed,
-// and a user's before those of backend/tuning.
+// architecture, a vendor, a class or all devices. The narrowest takes
+// precedence, and a user's over those of backend/tuning.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct TuningNumbers {
   double product_groups_of_unit = 0;
   double product_alone = 0;
   // Work-groups that hide a unit's loads: of products with few rows, and of
-  // attention with one query.
+  // attention with one query, for which units are CL_DEVICE_MAX_COMPUTE_UNITS.
   double few_groups_of_unit = 0;
   double attention_groups_of_unit = 0;
   // Elements of a recurrent weight that a unit reads from the GPU's cache in

@@ -12,6 +12,7 @@ or a list of them::
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 
@@ -52,6 +53,7 @@ def add_file(path: str | os.PathLike[str]) -> None:
     Raises:
         OSError: the file cannot be read.
         ValueError: it is not JSON, or not of this form.
+        TypeError: it has a number or a text that C++ has no room for.
         RuntimeError: it has a level or a number that there is not.
     """
     with open(path, encoding="utf-8") as file:
@@ -67,9 +69,21 @@ def add_file_of_environment() -> None:
         return
     try:
         add_file(path)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
         # Only speed is lost.
         warnings.warn(f"{_VARIABLE}={path} is not used: {error}", stacklevel=2)
+
+
+def with_finite_seconds(choice: dict) -> dict:
+    """The choice without algorithms that could not run, which JSON has no number for;
+    ``fastest`` is None where none could."""
+    seconds = {k: v for k, v in choice["seconds"].items() if math.isfinite(v)}
+    failed = choice["seconds"] and not seconds
+    return {
+        **choice,
+        "seconds": seconds,
+        "fastest": None if failed else choice["fastest"],
+    }
 
 
 def entry_of(device: torch.device, choices: list[dict]) -> dict[str, object]:
@@ -78,10 +92,14 @@ def entry_of(device: torch.device, choices: list[dict]) -> dict[str, object]:
     Args:
         device: with an index.
         choices: as of ``torch.backends.opencl.choices()``; those of other devices
-            are left out.
+            are left out, and those of which nothing could be measured.
     """
     properties = torch.opencl.get_device_properties(device)
-    here = [choice for choice in choices if choice["device"] == device.index]
+    here = [
+        choice
+        for choice in map(with_finite_seconds, choices)
+        if choice["device"] == device.index and choice["fastest"] is not None
+    ]
     return {
         "level": "device",
         "name": properties.name,

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils._pytree import tree_leaves
 
-from ._tuning import entry_of
+from ._tuning import entry_of, with_finite_seconds
 
 _NETWORKS = ("resnet50", "mobilenet_v2", "vit_b_16")
 _FORMATS = {
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
         entry = entry_of(x.device, choices)
         options.export.write_text(json.dumps(entry, indent=2) + "\n")
     if options.json:
-        print(json.dumps(choices, indent=2))
+        print(json.dumps(list(map(with_finite_seconds, choices)), indent=2))
         return 0
     measured = sum(bool(choice["seconds"]) for choice in choices)
     built = torch.opencl.program_cache_stats(device)["built"]

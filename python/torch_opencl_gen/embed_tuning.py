@@ -8,9 +8,12 @@ from pathlib import Path
 from .embed_kernels import write_if_changed
 
 
+def _literal(value: str | float) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _pairs(rows: dict[str, float] | dict[str, str]) -> str:
-    # A JSON string is a C++ literal as well.
-    texts = [f"{{{json.dumps(k)}, {json.dumps(v)}}}" for k, v in sorted(rows.items())]
+    texts = [f"{{{_literal(k)}, {_literal(v)}}}" for k, v in sorted(rows.items())]
     return "{" + ", ".join(texts) + "}"
 
 
@@ -22,12 +25,12 @@ def write_tuning(root: Path, out: Path) -> None:
     """
     entries = []
     for path in sorted((root / "backend/tuning").glob("*.json")):
-        entry = json.loads(path.read_text())
+        entry = json.loads(path.read_text(encoding="utf-8"))
         name = "" if entry["level"] == "all" else entry["name"]
         numbers, choices = entry.get("numbers", {}), entry.get("choices", {})
         entries.append(
             f"      // {path.name}\n"
-            f"      {{tuning_level({json.dumps(entry['level'])}), {json.dumps(name)},\n"
+            f"      {{tuning_level({_literal(entry['level'])}), {_literal(name)},\n"
             f"       {_pairs(numbers)},\n       {_pairs(choices)}}},\n"
         )
     write_if_changed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -141,6 +142,7 @@ def test_what_adds_to_its_own_output_is_not_measured(device):
     result = out.to(device).addmm_(left.to(device), right.to(device))
     torch.testing.assert_close(result.cpu(), out.addmm(left, right))
     assert not _choices_for("(19 x 3) (3 x 61)")
+    assert not _choices_for("(19 x 3,")
 
 
 def test_flags_restore(device):
@@ -202,3 +204,38 @@ def test_tune_tells_later_processes(device, tmp_path):
     assert set(entry["choices"]) == {choice["problem"] for choice in second}
     assert second
     assert all(known[c["problem"]] == c["fastest"] for c in second)
+
+
+def test_a_capture_measures_nothing(device):
+    left, right = torch.rand(21, 43).to(device), torch.rand(43, 57).to(device)
+    torch.backends.opencl.benchmark = True
+    with torch.opencl.device(device):
+        graph = torch.accelerator.Graph()
+        with graph:
+            out = left @ right
+        graph.replay()
+    torch.testing.assert_close(out.cpu(), left.cpu() @ right.cpu())
+    assert not _choices_for("(21 x 43")
+
+
+def test_an_error_of_what_ran_before_is_raised(device):
+    ones = torch.ones(3, dtype=torch.int32).to(device)
+    left, right = torch.rand(23, 47).to(device), torch.rand(47, 59).to(device)
+    torch.backends.opencl.benchmark = True
+    torch.opencl.synchronize(device)
+    ones // torch.zeros_like(ones)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        left @ right
+        torch.opencl.synchronize(device)
+    for choice in _choices_for("(23 x 47"):
+        assert all(map(math.isfinite, choice["seconds"].values()))
+
+
+def test_a_layer_with_a_bias_measures_tiles(device):
+    if torch.opencl.get_device_properties(device).device_class != "gpu":
+        pytest.skip("tiles are of kernels for GPUs")
+    x, weight = torch.rand(39, 51).to(device), torch.rand(53, 51).to(device)
+    torch.backends.opencl.benchmark = True
+    torch.backends.opencl.solver = "tiles"
+    F.linear(x, weight, torch.rand(53).to(device))
+    assert [c for c in _choices_for("(39 x 51,") if c["fastest"].startswith("tile_")]

@@ -85,6 +85,9 @@ _WRONG = {
     "a small number": '{"level": "all", "numbers": {"product_launch": 0}}',
     "an endless number": '{"level": "all", "numbers": {"product_launch": 1e999}}',
     "no number": '{"level": "all", "numbers": {"product_launch": NaN}}',
+    "a huge number": '{"level": "all", "numbers": {"product_launch": 1%s}}'
+    % ("0" * 400),
+    "half a character": '{"level": "all", "choices": {"\\ud800": "x"}}',
     "a text": '{"level": "all", "numbers": {"product_launch": "3"}}',
     "a wrong choice": '{"level": "all", "choices": {"product: 1": 3}}',
     "a later one": '[{"level": "all", "numbers": {"product_launch": 5}}, {"level": 1}]',
