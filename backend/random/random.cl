@@ -33,6 +33,8 @@ typedef float real_t;
 #if LANES == 1
 #define GROUP 64
 #define PASSES 1
+// An index that is not constant would keep an item's words in private memory.
+#define EACH_ELEMENT _Pragma("unroll")
 typedef uint bits_t;
 typedef real_t reals_t;
 #define REALS(x) ((real_t)(x))
@@ -41,11 +43,13 @@ typedef real_t reals_t;
   bits_t bits[4];                                                         \
   vstore4(block, 0, bits);
 #define KEEP(value)                                                       \
-  for (int i = 0; i < (int)min((ulong)ELEMENTS, count - first); ++i)      \
-    STORE(target, first + i, (compute_t)value[i]);
+  EACH_ELEMENT                                                            \
+  for (int i = 0; i < ELEMENTS; ++i)                                      \
+    if (first + i < count) STORE(target, first + i, (compute_t)value[i]);
 #else
 #define GROUP 1
 #define PASSES 64
+#define EACH_ELEMENT
 typedef uint16 bits_t;
 typedef float16 reals_t;
 #define REALS(x) convert_float16(x)
@@ -89,6 +93,7 @@ typedef float16 reals_t;
   EACH_DRAW {                                                             \
     DRAW_BITS                                                             \
     reals_t value[ELEMENTS];                                              \
+    EACH_ELEMENT                                                          \
     for (int i = 0; i < ELEMENTS; ++i) value[i] = expression;             \
     KEEP(value)                                                           \
   }
@@ -101,11 +106,14 @@ DISTRIBUTION random_uniform(PARAMETERS(out_t), const real_t from, const real_t t
 #if LANES == 1
   EACH_DRAW {
     DRAW_BITS
-    for (int i = 0; i < (int)min((ulong)ELEMENTS, count - first); ++i) {
-      const real_t value = UNIFORM(i) * (to - from) + from;
-      STORE(target, first + i, (compute_t)value);
-      if ((real_t)LOAD(target, first + i) >= to) {
-        STORE(target, first + i, (compute_t)from);
+    EACH_ELEMENT
+    for (int i = 0; i < ELEMENTS; ++i) {
+      if (first + i < count) {
+        const real_t value = UNIFORM(i) * (to - from) + from;
+        STORE(target, first + i, (compute_t)value);
+        if ((real_t)LOAD(target, first + i) >= to) {
+          STORE(target, first + i, (compute_t)from);
+        }
       }
     }
   }
@@ -170,9 +178,12 @@ DISTRIBUTION random_integer(PARAMETERS(integer_t), const ulong range, const long
 #if LANES == 1
   EACH_DRAW_OF(integer_t) {
     DRAW_BITS
-    for (int i = 0; i < (int)min((ulong)ELEMENTS, count - first); ++i) {
-      const ulong number = range == 0 ? (ulong)BITS(i) : (ulong)BITS(i) % range;
-      STORE(target, first + i, (compute_t)(base + (long)number));
+    EACH_ELEMENT
+    for (int i = 0; i < ELEMENTS; ++i) {
+      if (first + i < count) {
+        const ulong number = range == 0 ? (ulong)BITS(i) : (ulong)BITS(i) % range;
+        STORE(target, first + i, (compute_t)(base + (long)number));
+      }
     }
   }
 #else
