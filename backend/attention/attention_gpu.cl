@@ -121,14 +121,12 @@ void attention_grad_query_gpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_query)
     multiply(scores, stage, queries, key_tile);
     mask_scores(scores, a, POINTER(mask) + HEAD_OFFSET(a->mask, b, h), a->mask.row,
                 a->mask.column, 0, first, a->queries, j, end);
-#pragma unroll UNROLL
     for (int i = 0; i < ITEM_ROWS; ++i) {
 #if HAS_DROPOUT
       uint bits[4];
       vstore4(dropout_bits(a, first_row + item_row + i, j / 4 + get_local_id(0)), 0, bits);
       for (int l = 0; l < 4; ++l) products[i][l] *= keep_scale(a, bits[l]);
 #endif
-#pragma unroll UNROLL
       for (int l = 0; l < 4; ++l) {
         scores[i][l] = exp(scores[i][l] - normaliser[i]) * (products[i][l] - deltas[i]);
       }
@@ -164,7 +162,6 @@ void attention_grad_key_value_gpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_ke
       multiply(scores, stage, keys, queries);
       mask_scores(scores, a, POINTER(mask) + HEAD_OFFSET(a->mask, b, h), a->mask.column,
                   a->mask.row, 1, first, a->keys, i0, a->queries);
-#pragma unroll UNROLL
       for (int l = 0; l < 4; ++l) {
         const size_t row =
             first_row + min(i0 + (int)get_local_id(0) * 4 + l, a->queries - 1);
@@ -175,7 +172,6 @@ void attention_grad_key_value_gpu(BACKWARD_PARAMETERS, TENSOR(storage_t, grad_ke
         uint bits[4];
         vstore4(dropout_bits(a, row, (first + item_row) / 4), 0, bits);
 #endif
-#pragma unroll UNROLL
         for (int i = 0; i < ITEM_ROWS; ++i) {
           const float weight = exp(scores[i][l] - normaliser);
 #if HAS_DROPOUT
