@@ -55,7 +55,7 @@ struct ProductDevice {
 
 // What a user asks for: a tile of so many rows and columns, and so many parts.
 struct ProductWish {
-  int rows = 0;  // 0: any
+  int rows = 0;  // 0: nothing is wished for
   int columns = 0;
   int64_t parts = 0;
 };
@@ -84,8 +84,8 @@ FewChoice choose_few(const ProductSize& size,
                      bool is_along_depth,
                      int width);
 
-// A wish for a tile that there is not, or does not fit, is ignored; one for
-// parts is where the depth is too short.
+// A wish for a tile that there is not, or does not fit, is ignored, and so are
+// parts that the depth is not split in.
 ProductChoice choose_product(const ProductSize& size,
                              const ProductDevice& device,
                              const ProductWish& wish = {});

@@ -296,7 +296,9 @@ bool needs_large_registers(const at::TensorBase& on,
   if (choice.units != MatrixUnits::kNone) {
     return choice.units == MatrixUnits::kIntel8 && !is_emulated;
   }
-  const int sums = choice.tile.item_rows * choice.tile.item_columns;
+  const auto words =
+      static_cast<int>(c10::elementSize(compute_type(on.scalar_type()))) / 4;
+  const int sums = choice.tile.item_rows * choice.tile.item_columns * words;
   const bool are_loads_wide = l.left_access.is_wide && l.right_access.is_wide;
   return sums >= (are_loads_wide ? 64 : 32) && takes_large_registers(on);
 }

@@ -101,8 +101,10 @@ ProductWish wish_of(const at::TensorBase& on,
     return only;
   }
   const std::string key = key_of(launch, size, on.scalar_type());
-  if (!measures(settings, on, launch.can_repeat)) {
-    return wish_named(known_choice(aten::device_of(on).info(), key));
+  const ProductWish known =
+      wish_named(known_choice(aten::device_of(on).info(), key));
+  if (!settings.measures) {
+    return known;
   }
   const std::vector<ProductWish> wishes =
       product_candidates(size, device, kMostMeasured);
@@ -110,10 +112,12 @@ ProductWish wish_of(const at::TensorBase& on,
   for (const ProductWish& wish : wishes) {
     names.push_back(name_of(wish));
   }
-  const size_t fastest = fastest_solver(on, key, names, [&](size_t i) {
-    run(choose_product(size, device, wishes[i]));
-  });
-  return wishes[fastest];
+  std::function<void(size_t)> run_one;
+  if (can_measure(on, launch.can_repeat)) {
+    run_one = [&](size_t i) { run(choose_product(size, device, wishes[i])); };
+  }
+  const auto fastest = fastest_solver(on, key, names, run_one);
+  return fastest ? wishes[*fastest] : known;
 }
 
 }  // namespace torch_opencl::ops

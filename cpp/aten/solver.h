@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,19 +57,18 @@ struct SolverMeasurement {
 // What this process has measured, or found on disk, in that order.
 std::vector<SolverMeasurement> solver_measurements();
 
-// Index of the fastest of `names` for `problem` on the device of `on`. `run(i)`
-// runs one of them, several times.
-size_t fastest_solver(const at::TensorBase& on,
-                      const std::string& problem,
-                      const std::vector<std::string>& names,
-                      const std::function<void(size_t)>& run);
+// Index of the fastest of `names` for `problem` on the device of `on`: what is
+// remembered, else what is measured by `run(i)`, which is called several times.
+// Nothing where `run` is empty and nothing is remembered.
+std::optional<size_t> fastest_solver(const at::TensorBase& on,
+                                     const std::string& problem,
+                                     const std::vector<std::string>& names,
+                                     const std::function<void(size_t)>& run);
 
-// Whether solvers are measured for a call. A capture would keep the launches of
-// all of them.
-inline bool measures(const SolverSettings& settings,
-                     const at::TensorBase& on,
-                     bool can_repeat) {
-  return settings.measures && can_repeat && queue_of(on).capturing() == nullptr;
+// Whether solvers may be measured for a call. A capture would keep the launches
+// of all of them.
+inline bool can_measure(const at::TensorBase& on, bool can_repeat) {
+  return can_repeat && queue_of(on).capturing() == nullptr;
 }
 
 // What names a problem where choices are kept.
@@ -130,13 +130,16 @@ const Solver<Problem, Arguments>& select_by_settings(
       names.emplace_back(solver.name);
     }
   }
-  if (!measures(settings, on, can_repeat) || supported.size() < 2) {
+  if (!settings.measures || supported.size() < 2) {
     return select(family, problem, device);
   }
-  return *supported[fastest_solver(
-      on, key_of(family, problem), names, [&](size_t i) {
-        supported[i]->run(problem, arguments);
-      })];
+  std::function<void(size_t)> run;
+  if (can_measure(on, can_repeat)) {
+    run = [&](size_t i) { supported[i]->run(problem, arguments); };
+  }
+  const std::optional<size_t> fastest =
+      fastest_solver(on, key_of(family, problem), names, run);
+  return fastest ? *supported[*fastest] : select(family, problem, device);
 }
 
 // Runs the family's best solver on the device of `on`. `can_repeat` tells that

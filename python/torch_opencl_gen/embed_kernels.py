@@ -95,5 +95,5 @@ def _write_sources(files: list[Path], common: Path, out: Path) -> None:
 def write_if_changed(path: Path, text: str) -> None:
     """Keeps the time stamp of a file that has this text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")

@@ -33,7 +33,11 @@ int main() {
     int fulfilled = 0;
     for (const ProductWish& wish : wishes) {
       const ProductChoice wished = choose_product(size, device, wish);
-      fulfilled += wished.tile.rows == wish.rows && wished.tile.columns == wish.columns;
+      const ProductChoice other = choose_product(size, device, {wish.rows, wish.columns, 3});
+      const ProductChoice unknown = choose_product(size, device, {96, 96, wish.parts});
+      fulfilled += wished.tile.rows == wish.rows && wished.tile.columns == wish.columns &&
+                   other.tile.rows == wish.rows && other.tile.columns == wish.columns &&
+                   unknown.tile.rows == c.tile.rows && unknown.parts == c.parts;
     }
     const ProductChoice best = choose_product(size, device, wishes.at(0));
     std::printf("%d %d %d %d %d %ld %ld %d %ld %d %ld %ld %ld %d %ld %d %d\\n", c.tile.rows,

@@ -255,6 +255,31 @@ def test_a_compiler_that_refuses_matrix_units(run, device, tmp_path):
     )
 
 
+def test_a_measured_tile_that_does_not_build(run, tmp_path):
+    """Another one is taken."""
+    run(
+        PROLOGUE,
+        """
+        left, right = torch.randn(40, 50), torch.randn(50, 60)
+        operands = left.to(DEVICE), right.to(DEVICE)
+        torch.backends.opencl.benchmark = True
+        fail("clBuildProgram", -11, calls=1)
+        out = operands[0] @ operands[1]
+        torch.testing.assert_close(out.cpu(), left @ right)
+        (tile,) = (
+            choice
+            for choice in torch.backends.opencl.choices()
+            if choice["problem"].startswith("tile:")
+        )
+        failed = [s for s in tile["seconds"].values() if s == float("inf")]
+        assert len(failed) == 1, tile
+        assert tile["seconds"][tile["fastest"]] < float("inf")
+        """,
+        TORCH_OPENCL_CACHE_DIR=str(tmp_path),
+        TORCH_OPENCL_DEVICE_CLASS="gpu",
+    )
+
+
 def test_adopted_memory_that_becomes_no_tensor_is_released(run):
     pytest.importorskip("pyopencl", reason="pyopencl is not installed")
     run(

@@ -103,6 +103,24 @@ def test_a_wrong_file_is_left_out_with_a_warning(device, tmp_path, text):
     assert json.loads(done.stdout) == list(_C._tuning(device.index))
 
 
+def test_what_could_not_run_is_not_exported(device):
+    def choice(problem, **seconds):
+        fastest = min(seconds, key=seconds.get, default="known")
+        row = {"device": device.index, "problem": problem}
+        return {**row, "fastest": fastest, "seconds": seconds}
+
+    choices = [
+        choice("one of two", a=float("inf"), b=2.0),
+        choice("none", a=float("inf"), b=float("inf")),
+        choice("on disk"),
+        {**choice("elsewhere", a=1.0), "device": device.index + 1},
+    ]
+    entry = _tuning.entry_of(device, choices)
+    assert entry["choices"] == {"one of two": "b", "on disk": "known"}
+    assert entry["measured"]["seconds"] == {"one of two": {"b": 2.0}, "on disk": {}}
+    json.dumps(entry, allow_nan=False)
+
+
 def test_a_missing_file_is_left_out_with_a_warning(tmp_path):
     done = _run("import torch; torch.ones(2)", tmp_path / "none.json")
     assert "No such file" in done.stderr
