@@ -27,7 +27,7 @@ UNINITIALISED = (
     "new_empty_strided",
 )
 _SHOWN = 4
-_LAYOUTS_OF_OUT = ("channels_last", "transposed", "strided", "offset")
+_LAYOUTS_OF_OUT = ("contiguous", "channels_last", "transposed", "strided", "offset")
 
 # Indices are IndexErrors in the words of x[i], whatever the CPU's op calls them.
 _VALUE_OF_AN_INDEX = re.compile(r"\bindex\b.*\bout of (range|bounds)")
@@ -378,7 +378,7 @@ def _laid_out(layouts: random.Random, device, tensor):
         return tensor
     poisoned = _poisoned("cpu", tensor.contiguous())
     others = [LAYOUTS[name](poisoned) for name in _LAYOUTS_OF_OUT]
-    as_it_was = (poisoned.stride(), poisoned.storage_offset())
+    as_it_was = (tensor.stride(), 0)
     others = [t for t in others if (t.stride(), t.storage_offset()) != as_it_was]
     if not others:
         return poisoned.to(device)
