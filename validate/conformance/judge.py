@@ -200,17 +200,16 @@ def out(op, device, samples, seed) -> None:
         expected, arbitrary = _on_cpu(op, op, sample)
         if arbitrary or sample.kwargs.get("as_tuple"):
             return
-        laid_out = partial(_laid_out, layouts)
+        laid_out = partial(_laid_out, layouts.random())
         for make in (_poisoned, _empty, laid_out):
-            state = layouts.getstate()
-            on_cpu = tree_map(partial(make, "cpu"), expected)
-            layouts.setstate(state)  # the same layouts
             given = tree_map(partial(make, device), expected)
             on_device = opinfo.to_device(sample, device)
             # A product of a matrix wants an out that can be viewed as one.
-            if make is laid_out and (error := _refusal(op, sample, on_cpu)):
-                opinfo.same_error(partial(op, out=given), on_device, error)
-                continue
+            if make is laid_out:
+                on_cpu = tree_map(partial(make, "cpu"), expected)
+                if error := _refusal(op, sample, on_cpu):
+                    opinfo.same_error(partial(op, out=given), on_device, error)
+                    continue
             returned = opinfo.call(partial(op, out=given), on_device)
             if returned is not None:
                 pairs = zip(
@@ -372,8 +371,8 @@ def _poisoned(device, tensor):
     return poisoned.to(device)
 
 
-def _laid_out(layouts: random.Random, device, tensor):
-    """The same in another layout, where there is one."""
+def _laid_out(share: float, device, tensor):
+    """The same in another layout, where there is one: that at `share` of a list."""
     if not torch.is_tensor(tensor):
         return tensor
     poisoned = _poisoned("cpu", tensor.contiguous())
@@ -382,7 +381,7 @@ def _laid_out(layouts: random.Random, device, tensor):
     others = [t for t in others if (t.stride(), t.storage_offset()) != as_it_was]
     if not others:
         return poisoned.to(device)
-    other = layouts.choice(others)
+    other = others[int(share * len(others))]
     elements = other.untyped_storage().nbytes() // other.element_size()
     memory = torch.empty(elements, dtype=other.dtype, device=device)
     there = memory.as_strided(other.shape, other.stride(), other.storage_offset())
