@@ -110,15 +110,6 @@ TuningLevel tuning_level(const std::string& text) {
               "; expected all, class, vendor, architecture or device");
 }
 
-Tuning tuning_of(const DeviceInfo& device,
-                 const std::vector<TuningEntry>& shipped,
-                 const std::vector<TuningEntry>& of_user) {
-  Tuning tuning;
-  apply(shipped, device, tuning);
-  apply(of_user, device, tuning);
-  return tuning;
-}
-
 void add_tuning(const std::vector<TuningEntry>& entries) {
   for (const TuningEntry& entry : entries) {
     for (const auto& [name, value] : entry.numbers) {
@@ -131,8 +122,12 @@ void add_tuning(const std::vector<TuningEntry>& entries) {
 }
 
 Tuning tuning_of(const DeviceInfo& device) {
-  const std::lock_guard lock(user_entries().mutex);
-  return tuning_of(device, shipped_tuning(), user_entries().entries);
+  Tuning tuning;
+  apply(shipped_tuning(), device, tuning);
+  UserEntries& user = user_entries();
+  const std::lock_guard lock(user.mutex);
+  apply(user.entries, device, tuning);
+  return tuning;
 }
 
 }  // namespace torch_opencl::runtime

@@ -66,17 +66,13 @@ struct Tuning {
 // The entries of backend/tuning, in a generated file.
 std::vector<TuningEntry> shipped_tuning();
 
-// What the entries say of `device`, the later ones of a level before the
-// earlier.
-// Throws Error for a number that is not one of TuningNumbers, or not from 1 to
-// 1e9.
-Tuning tuning_of(const DeviceInfo& device,
-                 const std::vector<TuningEntry>& shipped,
-                 const std::vector<TuningEntry>& of_user);
-
 // Adds entries of the user's, for devices that are discovered afterwards: all
-// of them, or none where it throws Error as tuning_of does.
+// of them, or none where it throws Error for a number that is not one of
+// TuningNumbers, or not from 1 to 1e9.
 void add_tuning(const std::vector<TuningEntry>& entries);
+
+// What all entries say of `device`, the later ones of a level before the
+// earlier. Throws Error as add_tuning does.
 Tuning tuning_of(const DeviceInfo& device);
 
 }  // namespace torch_opencl::runtime

@@ -42,7 +42,7 @@ def test_shipped_files_have_the_form_that_users_files_have(path):
         assert set(numbers) == set(known)
 
 
-def test_the_narrowest_level_is_believed(device, tmp_path):
+def test_the_narrowest_level_takes_precedence(device, tmp_path):
     properties = torch.opencl.get_device_properties(device)
     names = list(_C._tuning(device.index)[0])[:4]
     levels = [
