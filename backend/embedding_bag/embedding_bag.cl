@@ -40,7 +40,7 @@ typedef struct {
   long column_stride;  // of the table
   long grad_row_stride;
   long grad_column_stride;
-  long padding;
+  long padding;        // a row that counts for nothing; negative: none
   int is_mean;
   int is_weighted;  // by per_sample_weights
   int is_by_frequency;
@@ -57,10 +57,12 @@ typedef struct {
                        ? min((long)POINTER(offsets)[bag + 1], p.samples) \
                        : p.samples;
 
+#define IS_PADDING(row) ((row) >= 0 && (row) == p.padding)
+
 // Row `s` of the bag, but for padding and rows that are out of bounds.
 #define ROW_OF_BAG                                                      \
   const long row = POINTER(indices)[s];                                 \
-  if (row == p.padding) continue;                                       \
+  if (IS_PADDING(row)) continue;                                        \
   ++size;                                                               \
   if (!checked_index(record, op, row, 0, p.rows, 0)) continue;
 
@@ -151,15 +153,14 @@ BOUNDED void embedding_bag_gradient(TENSOR(storage_t, grad_weight),
                                     CONST_TENSOR(index_t, bag_size),
                                     CONST_TENSOR(index_t, maximum_indices),
                                     CONST_TENSOR(storage_t, per_sample_weights),
-                                    const problem_t p) {
+                                    const problem_t p, global report_t *record,
+                                    const int op) {
   const long column = get_global_id(0) * (long)LANES;
   const long first = get_global_id(1);
   if (column >= p.columns || first >= p.samples) return;
   const long row = POINTER(sorted)[first];
-  if (row < 0 || row >= p.rows || row == p.padding ||
-      (first > 0 && POINTER(sorted)[first - 1] == row)) {
-    return;
-  }
+  if (IS_PADDING(row) || (first > 0 && POINTER(sorted)[first - 1] == row)) return;
+  if (!checked_index(record, op, row, 0, p.rows, 0)) return;
   const int count = min((long)LANES, p.columns - column);
   lanes_t sum = 0;
   long i = first;
@@ -193,13 +194,15 @@ void embedding_bag_weights_gradient(TENSOR(storage_t, out),
                                     CONST_TENSOR(storage_t, weight),
                                     CONST_TENSOR(index_t, indices),
                                     CONST_TENSOR(index_t, offset2bag),
-                                    const problem_t p) {
+                                    const problem_t p, global report_t *record,
+                                    const int op) {
   const long s = get_global_id(0);
   if (s >= p.samples) return;
   const long row = POINTER(indices)[s];
   const long bag = POINTER(offset2bag)[s];
   compute_t total = 0;
-  if (row >= 0 && row < p.rows && row != p.padding && bag >= 0 && bag < p.bags) {
+  if (!IS_PADDING(row) && checked_index(record, op, row, 0, p.rows, 0) && bag >= 0 &&
+      bag < p.bags) {
     const global storage_t *table = POINTER(weight) + row * p.row_stride;
     const global storage_t *gradient = POINTER(grad) + bag * p.grad_row_stride;
     // Blocks bound the rounding error.

@@ -301,7 +301,8 @@ Tensor embedding_bag_dense_backward(const Tensor& grad,
          arg_in(bag_size.to(type).contiguous()),         // copy: by number
          arg_in(maximum_indices.to(type).contiguous()),  // copy: by number
          arg_in(weights),
-         problem);
+         problem,
+         reports(grad, "_embedding_bag_dense_backward"));
   return grad_weight;
 }
 
@@ -344,7 +345,8 @@ Tensor embedding_bag_per_sample_weights_backward(const Tensor& grad,
            arg_in(weight),
            arg_in(indices),
            arg_in(offset2bag.to(type).contiguous()),  // copy: by number
-           problem);
+           problem,
+           reports(grad, "_embedding_bag_per_sample_weights_backward"));
   }
   return out;
 }

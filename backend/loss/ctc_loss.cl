@@ -59,6 +59,14 @@ inline compute_t log_sum_exp(compute_t a, compute_t b, compute_t c) {
   return log(exp(a - shift) + exp(b - shift) + exp(c - shift)) + shift;
 }
 
+// By all items of a work-group.
+inline void check_targets(const sample_t *sample, const layout_t *layout,
+                          global report_t *record, int op) {
+  for (long s = 1 + 2 * get_local_id(0); s < sample->states; s += 2 * WG_SIZE) {
+    checked_target(record, op, label_of(s, sample, layout), layout->labels);
+  }
+}
+
 // A blank may be skipped between two different labels.
 inline bool may_skip(long state, long other, const sample_t *sample, const layout_t *layout) {
   return (state & 1) && label_of(state, sample, layout) != label_of(other, sample, layout);
@@ -75,9 +83,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void ctc_loss_alpha(
     const int op) {
   const long n = get_group_id(0);
   const sample_t sample = SAMPLE_AT(n);
-  for (long s = 1 + 2 * get_local_id(0); s < sample.states; s += 2 * WG_SIZE) {
-    checked_target(record, op, label_of(s, &sample, &layout), layout.labels);
-  }
+  check_targets(&sample, &layout, record, op);
   global storage_t *rows = POINTER(alpha) + n * layout.steps * layout.states;
   for (long t = 0; t < layout.steps; ++t) {
     global storage_t *row = rows + t * layout.states;
@@ -111,9 +117,12 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void ctc_loss_beta(
     TENSOR(storage_t, beta),
     CONST_TENSOR(storage_t, log_probs),
     CONST_TENSOR(target_t, targets),
-    CONST_TENSOR(long, lengths)) {
+    CONST_TENSOR(long, lengths),
+    global report_t *record,
+    const int op) {
   const long n = get_group_id(0);
   const sample_t sample = SAMPLE_AT(n);
+  check_targets(&sample, &layout, record, op);
   global storage_t *rows = POINTER(beta) + n * layout.steps * layout.states;
   const long end = sample.states;
   for (long t = sample.steps - 1; t >= 0; --t) {

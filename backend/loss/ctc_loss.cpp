@@ -230,7 +230,8 @@ Tensor ctc_loss_backward(const Tensor& grad,
                  arg(beta),
                  arg_in(log_probs),
                  arg_in(targets),
-                 arg_in(problem.lengths));
+                 arg_in(problem.lengths),
+                 reports(log_probs, "ctc_loss_backward"));
   problem.launch("ctc_loss_collect",
                  layout.steps * layout.batch,
                  kWorkGroup,

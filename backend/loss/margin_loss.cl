@@ -73,11 +73,13 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void multi_margin_loss_ba
     CONST_TENSOR(storage_t, weight),
     const int has_weight,
     CONST_TENSOR(storage_t, grad),
-    const compute_t scale) {
+    const compute_t scale,
+    global report_t *record,
+    const int op) {
   HEAD
   const long label = POINTER(target)[element.sample * samples.target[0]];
   compute_t slope = NAN;
-  if (label >= 0 && label < samples.classes) {
+  if (checked_target(record, op, label, samples.classes)) {
     const compute_t threshold = margin - SELF(label);
     // The label's own gradient balances those of the others.
     const bool is_label = label == element.label;
@@ -135,7 +137,9 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void multilabel_margin_lo
     CONST_TENSOR(storage_t, self),
     CONST_TENSOR(long, target),
     CONST_TENSOR(storage_t, grad),
-    const compute_t scale) {
+    const compute_t scale,
+    global report_t *record,
+    const int op) {
   HEAD
   const global long *labels = POINTER(target) + element.sample * samples.target[0];
   const global storage_t *mask = POINTER(is_target) + element.sample * samples.is_target[0];
@@ -146,7 +150,7 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void multilabel_margin_lo
   for (long i = 0; i < samples.classes; ++i) {
     const long label = labels[i * samples.target[1]];
     if (label < 0) break;
-    in_range = in_range && label < samples.classes;
+    in_range = checked_target(record, op, label, samples.classes);
     if (!in_range) break;
     as_label += label == element.label;
     as_other += 1 - SELF(label) + own > 0;

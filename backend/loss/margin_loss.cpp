@@ -199,7 +199,8 @@ Tensor& multi_margin_loss_backward_out(const Tensor& grad_output,
          arg_in(weight),
          problem.has_weight,
          arg_in(grad_output),
-         scalar_argument(scale_of(samples, reduction), compute));
+         scalar_argument(scale_of(samples, reduction), compute),
+         reports(self, "multi_margin_loss_backward"));
   return grad_input;
 }
 
@@ -309,7 +310,8 @@ Tensor& multilabel_margin_loss_backward_out(const Tensor& grad_output,
          arg_in(target),
          arg_in(grad_output),
          scalar_argument(scale_of(samples, reduction),
-                         compute_type(self.scalar_type())));
+                         compute_type(self.scalar_type())),
+         reports(self, "multilabel_margin_loss_backward"));
   return grad_input;
 }
 

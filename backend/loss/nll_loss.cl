@@ -54,10 +54,6 @@ inline sample_t sample_at(index_t id,
   return sample;
 }
 
-inline int in_range(long target, const samples_t *samples) {
-  return target >= 0 && target < samples->classes;
-}
-
 inline compute_t weight_of(long target,
                            const samples_t *samples,
                            const global storage_t *weight) {
@@ -174,11 +170,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void nll_loss_backwa
     CONST_TENSOR(storage_t, grad_output),
     CONST_TENSOR(target_t, target),
     CONST_TENSOR(storage_t, weight),
-    CONST_TENSOR(storage_t, total_weight)) {
+    CONST_TENSOR(storage_t, total_weight),
+    global report_t *record,
+    const int op) {
   const index_t id = (index_t)get_global_id(0);
   if (id >= samples.count) return;
   const sample_t sample = sample_at(id, &samples, POINTER(target));
-  if (sample.target == samples.ignore_index || !in_range(sample.target, &samples)) return;
+  if (sample.target == samples.ignore_index) return;
+  if (!checked_target(record, op, sample.target, samples.classes)) return;
   compute_t grad = LOAD(POINTER(grad_output), sample.out);
   if (mean) grad /= LOAD(POINTER(total_weight), 0);
   STORE(POINTER(grad_input),

@@ -230,7 +230,8 @@ void forward(const char* op,
          arg_in(partials));
 }
 
-void backward(const Tensor& grad_output,
+void backward(const char* op,
+              const Tensor& grad_output,
               const NllLossOptions& options,
               const Tensor& total_weight,
               const Tensor& grad_input) {
@@ -254,7 +255,8 @@ void backward(const Tensor& grad_output,
                  arg_in(grad_output),
                  arg_in(target),
                  arg_in(weight),
-                 arg_in(total_weight));
+                 arg_in(total_weight),
+                 reports(grad_input, op));
 }
 
 struct nll_loss_forward_out : at::meta::structured_nll_loss_forward {
@@ -287,7 +289,8 @@ struct nll_loss_backward_out : at::meta::structured_nll_loss_backward {
                 self,
                 target,
                 {grad_output, weight.getTensorRef(), total_weight});
-    backward(grad_output,
+    backward("nll_loss_backward",
+             grad_output,
              {target, weight.getTensorRef(), reduction, ignore_index},
              total_weight,
              grad_input);
@@ -386,7 +389,8 @@ Tensor& nll_loss2d_backward_out(const Tensor& grad_output,
                 grad_output.sizes());
   }
   at::native::resize_output(grad_input, self.sizes());
-  backward(grad_output,
+  backward("nll_loss2d_backward",
+           grad_output,
            {target, weight, reduction, ignore_index},
            total_weight,
            grad_input);

@@ -61,10 +61,10 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool_backwa
     for (int d = d_begin; d < d_end; ++d)
       for (int h = h_begin; h < h_end; ++h)
         for (int w = w_begin; w < w_end; ++w) {
-          const where_t where = load_indices(chosen,
-                                             pixel_offset(g->indices_strides, d, h, w),
-                                             g->indices_strides[1],
-                                             place.lanes);
+          const index_t offset = pixel_offset(g->indices_strides, d, h, w);
+          const index_t lane_stride = g->indices_strides[1];
+          const where_t where = load_indices(chosen, offset, lane_stride, place.lanes);
+          check_positions(g, where, chosen + offset, lane_stride, place.lanes, record, op);
           const lanes_t value = load_lanes(grad,
                                            pixel_offset(g->pooled_strides, d, h, w),
                                            g->pooled_strides[1],

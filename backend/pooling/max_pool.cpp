@@ -3,6 +3,7 @@
 #include "kernel_sources.h"
 
 #include "../../cpp/aten/fallback.h"
+#include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
 
@@ -87,7 +88,8 @@ void backward(const char* name,
               false,
               arg(grad_input),
               arg_in(indices),
-              arg_in(grad_output));
+              arg_in(grad_output),
+              reports(grad_input, name));
 }
 
 struct max_pool2d_out : at::meta::structured_max_pool2d_with_indices {

@@ -46,8 +46,8 @@ inline band_t band_of(const geometry_t *g) {
 #define FOR_EACH_OF(i, count) _Pragma("unroll") for (int i = 0; i < count; ++i)
 #define FOR_EACH_PIXEL(i, j) FOR_EACH_OF(i, TILE) FOR_EACH_OF(j, TILE)
 
-// Indices are the caller's: one outside its window adds to nothing, as on a GPU, or
-// to a neighbour of that window.
+// Indices are the caller's: one of the image outside its window adds to nothing, as on a
+// GPU, or to a neighbour of that window.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_gather(
     MAX_POOL_BACKWARD_PARAMETERS) {
   const geometry_t *g = &geometry;
@@ -78,8 +78,10 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_gat
         for (int d = d_begin; d < d_end; ++d)
           for (int h = h_begin; h < h_end; ++h)
             for (int w = w_begin; w < w_end; ++w) {
-              const where_t where = NARROW_LANES(
-                  vload16(0, chosen + pixel_offset(g->indices_strides, d, h, w) + c));
+              const global long *from =
+                  chosen + pixel_offset(g->indices_strides, d, h, w) + c;
+              const where_t where = NARROW_LANES(vload16(0, from));
+              check_positions(g, where, from, 1, LANES, record, op);
               const lanes_t grad =
                   LOAD_VECTOR(grads + pixel_offset(g->pooled_strides, d, h, w) + c);
               FOR_EACH_PIXEL(i, j)

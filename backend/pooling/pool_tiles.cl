@@ -23,7 +23,11 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pool_backward_tiles(
     const int divisor_override,
     TENSOR(storage_t, grad_input),
 #endif
-    CONST_TENSOR(storage_t, grad_output)) {
+    CONST_TENSOR(storage_t, grad_output)
+#if MAXIMUM
+    , global report_t *record, const int op
+#endif
+) {
   const geometry_t *g = &geometry;
   const index_t begin = (index_t)get_global_id(0) * g->tile;
   const index_t end = min(begin + g->tile, g->blocks);
@@ -59,10 +63,11 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pool_backward_tiles(
           const int w = min(next, windows - LANES);
 #if MAXIMUM
           const lanes_t grad = LOAD_VECTOR(grads + w);
-          const where_t where =
-              NARROW_LANES(vload16(0, chosen + w)) - (where_t)(here + 2 * w) - lane;
-          const lanes_t even = select((lanes_t)0, grad, where == (where_t)0);
-          const lanes_t odd = select((lanes_t)0, grad, where == (where_t)1);
+          const where_t where = NARROW_LANES(vload16(0, chosen + w));
+          check_positions(g, where, chosen + w, 1, LANES, record, op);
+          const where_t column = where - (where_t)(here + 2 * w) - lane;
+          const lanes_t even = select((lanes_t)0, grad, column == (where_t)0);
+          const lanes_t odd = select((lanes_t)0, grad, column == (where_t)1);
 #else
           const lanes_t even = LOAD_VECTOR(grads + w) / divisor;
           const lanes_t odd = even;

@@ -202,6 +202,12 @@ CASES: dict[str, tuple[Callable, tuple | None, tuple, str]] = {
         )
         for mode in ("sum", "mean", "max")
     },
+    "embedding_bag_negative": (
+        lambda x, i: F.embedding_bag(i, x, mode="sum"),
+        (TABLE, L([[3, 0]])),
+        (TABLE, L([[3, -1]])),
+        _bounds("embedding_bag", -1, 0, 4),
+    ),
     "one_hot": (
         lambda i: F.one_hot(i, 4),
         (L([3, 0]),),
