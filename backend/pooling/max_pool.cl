@@ -52,6 +52,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool_backwa
   const int d_end = covering_end(g, 0, place.depth);
   const int h_begin = covering_begin(g, 1, place.height);
   const int h_end = covering_end(g, 1, place.height);
+  where_t outside = 0;
   for (int width = place.width; width < place.end_width; ++width) {
     const where_t here =
         (where_t)plane_position(g, place.depth, place.height, width);
@@ -61,16 +62,18 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void max_pool_backwa
     for (int d = d_begin; d < d_end; ++d)
       for (int h = h_begin; h < h_end; ++h)
         for (int w = w_begin; w < w_end; ++w) {
-          const index_t offset = pixel_offset(g->indices_strides, d, h, w);
-          const index_t lane_stride = g->indices_strides[1];
-          const where_t where = load_indices(chosen, offset, lane_stride, place.lanes);
-          check_positions(g, where, chosen + offset, lane_stride, place.lanes, record, op);
+          const where_t where = load_indices(chosen,
+                                             pixel_offset(g->indices_strides, d, h, w),
+                                             g->indices_strides[1],
+                                             place.lanes);
           const lanes_t value = load_lanes(grad,
                                            pixel_offset(g->pooled_strides, d, h, w),
                                            g->pooled_strides[1],
                                            place.lanes);
           sum += LANES_SELECT((lanes_t)0, value, where == here);
+          outside |= outside_plane(g, where);
         }
     store_element(POINTER(grad_input), &place, g->image_strides, width, sum);
   }
+  report_positions(g, outside, chosen, place.lanes, record, op);
 }

@@ -57,6 +57,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_gat
   const global storage_t *grads =
       POINTER(grad_output) + band.batch * g->pooled_strides[0];
   const index_t step = band.step, row = g->image[2] * step;
+  where_t outside = 0;
   for (int line = band.first_line; line < band.end_line; ++line) {
     const int z = line / band.lines;
     const int y = line % band.lines * TILE;
@@ -78,12 +79,11 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_gat
         for (int d = d_begin; d < d_end; ++d)
           for (int h = h_begin; h < h_end; ++h)
             for (int w = w_begin; w < w_end; ++w) {
-              const global long *from =
-                  chosen + pixel_offset(g->indices_strides, d, h, w) + c;
-              const where_t where = NARROW_LANES(vload16(0, from));
-              check_positions(g, where, from, 1, LANES, record, op);
+              const where_t where = NARROW_LANES(
+                  vload16(0, chosen + pixel_offset(g->indices_strides, d, h, w) + c));
               const lanes_t grad =
                   LOAD_VECTOR(grads + pixel_offset(g->pooled_strides, d, h, w) + c);
+              outside |= outside_plane(g, where);
               FOR_EACH_PIXEL(i, j)
                 sums[i][j] +=
                     select((lanes_t)0, grad, where == (where_t)positions[i][j]);
@@ -96,6 +96,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_gat
       }
     }
   }
+  report_positions(g, outside, chosen, g->channels, record, op);
 }
 
 // At most over a pixel, or geometry.h chooses pool_scatter.cl.

@@ -7,6 +7,7 @@
 #include "types.clh"
 #include "window.clh"
 #include "average.clh"
+#include "positions.clh"
 
 // Neighbouring windows that spread their gradients together.
 #define TILE 64
@@ -75,8 +76,11 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_sca
             image.grads + pixel_offset(g->pooled_strides, d, h, w);
         const global long *from = chosen + pixel_offset(g->indices_strides, d, h, w);
         for (int c = 0; c < image.channels; ++c) {
-          const long where = from[c * g->indices_strides[1]];
-          if (where == -1 || !checked_index(record, op, where, 0, image.pixels, 2)) continue;
+          const ulong where = (ulong)from[c * g->indices_strides[1]];
+          if (where >= (ulong)image.pixels) {
+            report_position(g, (long)where, record, op);
+            continue;
+          }
           // Indices are the caller's and may lie outside their windows.
           if ((index_t)where >= image.cleared)
             clear_pixels(&image, (index_t)where + 1);
@@ -152,9 +156,12 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_sca
           POINTER(grad_output) + LINE_OFFSET(g->pooled_strides);
       const global long *chosen = POINTER(indices) + LINE_OFFSET(g->indices_strides);
       for (int w = 0; w < g->pooled[2]; ++w) {
-        const long where = chosen[w * g->indices_strides[4]];
-        if (where != -1 && checked_index(record, op, where, 0, size, 2))
+        const ulong where = (ulong)chosen[w * g->indices_strides[4]];
+        if (where < (ulong)size) {
           image[where] += grad[w * g->pooled_strides[4]];
+        } else {
+          report_position(g, (long)where, record, op);
+        }
       }
     }
 }
