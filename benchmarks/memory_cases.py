@@ -1,4 +1,4 @@
-"""Ops that are bound by memory: pooling, norms, softmax, pointwise, reductions,
+"""Ops that are bound by memory: pooling, indexing, norms, softmax, pointwise, reductions,
 copies, casts, pixel_shuffle and optimizers. The sizes are those of networks
 and larger than caches; `scale` divides the batch, for a quick look."""
 
@@ -95,6 +95,69 @@ def pooling(dtype: torch.dtype, scale: int) -> Iterator[Case]:
         arguments = (lambda x: F.adaptive_avg_pool2d(x, 1), dtype, layout)
         yield simple("pooling", title, [shape], size_of(shape), 0, *arguments)
         yield backward("pooling", title, [shape], 0, size_of(shape), *arguments)
+
+
+def indexing(dtype: torch.dtype, scale: int) -> Iterator[Case]:
+    """Tables and rows of language models and graphs, indices of the whole range."""
+    size = dtype.itemsize
+    tokens, edges, rows = 16384 // scale, 20000 // scale, 1000 // scale
+    # Name, function, shapes of the tensors, of the indices, their range, elements an index.
+    for name, function, shapes, places, end, run in (
+        (
+            "embedding",
+            lambda i, table: F.embedding(i, table),
+            [(30000, 512)],
+            (16, tokens // 16),
+            30000,
+            512,
+        ),
+        (
+            "index_select",
+            lambda i, table: table.index_select(0, i),
+            [(30000, 512)],
+            (tokens,),
+            30000,
+            512,
+        ),
+        (
+            "index_add",
+            lambda i, out, x: out.index_add_(0, i, x),
+            [(5000, 256), (edges, 256)],
+            (edges,),
+            5000,
+            256,
+        ),
+        (
+            "gather",
+            lambda i, x: x.gather(1, i),
+            [(rows, 4000)],
+            (rows, 4000),
+            4000,
+            1,
+        ),
+        (
+            "scatter",
+            lambda i, out, x: out.scatter_(1, i, x),
+            [(rows, 4000), (rows, 4000)],
+            (rows, 4000),
+            4000,
+            1,
+        ),
+    ):
+
+        def make(device: str, function=function, shapes=shapes, places=places, end=end):
+            tensors = tensors_of(shapes, device, dtype, "contiguous")
+            indices = torch.randint(end, places).to(device)
+            return lambda: function(indices, *tensors)
+
+        moved = run * size_of(places) * size
+        yield Case(
+            "indexing",
+            f"{name} {'x'.join(map(str, shapes[-1]))}",
+            make,
+            read=moved + 8 * size_of(places),
+            written=moved,
+        )
 
 
 def norms(dtype: torch.dtype, scale: int) -> Iterator[Case]:

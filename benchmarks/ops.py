@@ -42,6 +42,7 @@ from streams import moving
 
 MEMORY_FAMILIES = {
     "pooling": memory_cases.pooling,
+    "indexing": memory_cases.indexing,
     "norm": memory_cases.norms,
     "softmax": memory_cases.softmaxes,
     "pointwise": memory_cases.pointwise,

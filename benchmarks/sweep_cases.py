@@ -147,6 +147,7 @@ def indexing() -> Iterator[Call]:
         ("index_select", lambda x, i: x.index_select(0, i), with_rows),
         ("gather", lambda x, i: x.gather(1, i), with_columns),
         ("gather rows", lambda x, i: x.gather(0, i), with_columns),
+        ("scatter", lambda x, i: torch.zeros_like(x).scatter(1, i, x), with_columns),
         (
             "scatter_add",
             lambda x, i: torch.zeros_like(x).scatter_add(1, i, x),
