@@ -217,10 +217,14 @@ ReportArgument::ReportArgument(Queue& queue, const char* op)
     : record_(record_of(queue)),
       memory_(record_.memory()),
       op_(number_of(outermost_op == nullptr ? op : outermost_op)) {
-  record_.open();  // for a launch that waits
   if (CommandGraph* graph = queue.capturing()) [[unlikely]] {
     graph->add_report();
   }
+}
+
+// Not before: what is launched for other arguments may wait, and look.
+void ReportArgument::open() const {
+  record_.open();
 }
 
 ReportArgument::~ReportArgument() {

@@ -23,11 +23,14 @@ class ReportArgument {
   friend void bind_argument(cl_kernel kernel,
                             cl_uint& index,
                             const ReportArgument& argument) {
+    argument.open();
     bind_bytes(kernel, index, &argument.memory_, sizeof(argument.memory_));
     bind_bytes(kernel, index, &argument.op_, sizeof(argument.op_));
   }
 
  private:
+  void open() const;
+
   ErrorRecord& record_;
   cl_mem memory_;
   int32_t op_;
