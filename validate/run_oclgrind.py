@@ -8,9 +8,11 @@ and data races between work-items.
 Takes the smallest part of the kernel tests: a few cases of each test in validate/ops,
 of the op tables one an op. Guard mode is on, so that writes between the tensors of one
 buffer are reported, too. Prints what oclgrind reports, by kernel; which tests fail, or
-are stopped because they take too long in a simulator; which are left out and why; and
-the kernels that were never launched. Exits with 0 without a report, 1 with one, 2 where
-arguments are wrong or oclgrind is not installed (Debian, Ubuntu: apt install oclgrind).
+are stopped because they take too long in a simulator; which are left out and why; the
+slowest; and the kernels that were never launched. Exits with 1 where there is a report,
+a test failed or was stopped, or a run of all tests in both classes did not launch a
+kernel, for which oclgrinding/cases.py has no reason. Exits with 2 where arguments are
+wrong or oclgrind is not installed (Debian, Ubuntu: apt install oclgrind).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,6 +29,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+
+_NOT_DONE = ("failed", "stopped")
+_SHOWN = 10  # of the slowest tests
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -55,6 +61,23 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     if not simulator.LIBRARY.exists():
         parser.error(f"{simulator.LIBRARY} is missing: apt install oclgrind")
     return options
+
+
+def is_full(options: argparse.Namespace) -> bool:
+    everything = set(options.tests) == set(cases.stems())
+    return everything and set(options.classes) == {"cpu", "gpu"}
+
+
+def status(runs: list[simulator.Run], idle: list[str]) -> int:
+    """``idle``: the kernels that had to be launched, and were not."""
+    lost = [o for run in runs for o in run.outcomes if o.status in _NOT_DONE]
+    return 1 if idle or lost or any(run.reports for run in runs) else 0
+
+
+def slowest(runs: list[simulator.Run]) -> list[str]:
+    outcomes = [(run.device_class, o) for run in runs for o in run.outcomes]
+    outcomes.sort(key=lambda pair: pair[1].seconds, reverse=True)
+    return [f"{o.seconds:.0f} s: {where} {o.test}" for where, o in outcomes[:_SHOWN]]
 
 
 def summary(runs: list[simulator.Run]) -> Table:
@@ -109,6 +132,7 @@ def main() -> int:
                 **asdict_of(run),
                 "outcomes": len(run.outcomes),
                 "kernels": len(run.kernels),
+                "slowest": slowest([run]),
             }
             for run in runs
         ]
@@ -125,9 +149,12 @@ def main() -> int:
                 console.print(f"left out: test_{stem}.py::{test}: {reason}")
         for kernel, reason in cases.LEFT_OUT_KERNELS.items():
             console.print(f"left out: {kernel}: {reason}")
-    failed = [o for run in runs for o in run.outcomes if o.status == "failed"]
-    console.print(f"{reports} reports, {len(failed)} tests failed")
-    return 1 if reports or failed else 0
+    for line in slowest(runs):
+        console.print(escape(line), soft_wrap=True)
+    counts = Counter(o.status for run in runs for o in run.outcomes)
+    words = [f"{counts[word]} tests {word}" for word in _NOT_DONE]
+    console.print(", ".join([f"{reports} reports", *words]))
+    return status(runs, idle if is_full(options) else [])
 
 
 def asdict_of(run: simulator.Run) -> dict:

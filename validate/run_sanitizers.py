@@ -9,7 +9,8 @@ Builds into build/sanitize-*; the first time takes as long as a build of the
 extension. The files of tests are those of the runtime: threads, allocator, pending
 launches, caches, packed weights, streams, graphs. Prints the reports with the first frame in this
 project's code, and which tests failed; the sanitizers' own texts are in
-build/sanitize-*/reports. Reports about drivers and torch, which are not built
+build/sanitize-*/reports. Ahead of the tests, it checks that faults made on purpose are
+reported. Reports about drivers and torch, which are not built
 with sanitizers, are left out by validate/sanitizing/*.supp, each with a reason.
 Exits with 0 without a report and a failed test, 1 with one, 2 where arguments are
 wrong.
@@ -53,6 +54,14 @@ FILES = [
     *(ROOT / f"validate/runtime/test_{name}.py" for name in TESTS),
     ROOT / "validate/ops/test_packed_weights.py",
 ]
+# Functions of sanitizing/known_faults.cpp, and what is reported of each.
+KNOWN_FAULTS = {
+    "address": {
+        "heap_overflow": "AddressSanitizer: heap-buffer-overflow",
+        "signed_overflow": "runtime error: signed integer overflow",
+    },
+    "thread": {"race": "ThreadSanitizer: data race"},
+}
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.*)$", re.MULTILINE)
 _PASSED = re.compile(r"(\d+) passed")
 
@@ -92,7 +101,7 @@ def environment(sanitizer: str) -> dict[str, str]:
     suppressions = Path(__file__).parent / "sanitizing"
     # Python and the drivers keep what they allocate until the process ends.
     address = f"{log}:detect_leaks=0:alloc_dealloc_mismatch=0:verify_asan_link_order=0"
-    undefined = f"{log}:print_stacktrace=1:suppressions={suppressions}/undefined.supp"
+    undefined = f"print_stacktrace=1:suppressions={suppressions}/undefined.supp"
     # What is not built with it has no reports of its own: Python, torch, drivers.
     thread = (
         f"{log}:ignore_noninstrumented_modules=1:report_signal_unsafe=0"
@@ -107,22 +116,47 @@ def environment(sanitizer: str) -> dict[str, str]:
         "UBSAN_OPTIONS": undefined,
         "TSAN_OPTIONS": thread,
         "TORCH_OPENCL_SANITIZER": sanitizer,
+        # Not the file of the address sanitizer, which may report in the same process.
+        "TORCH_OPENCL_UBSAN_REPORTS": f"{where}/reports/report.undefined",
     }
+
+
+def fixed_addresses() -> list[str]:
+    """Address space layout randomisation leaves the thread sanitizer no room."""
+    return ["setarch", platform.machine(), "-R"] if shutil.which("setarch") else []
+
+
+def empty_reports(sanitizer: str) -> Path:
+    folder = build.folder(sanitizer) / "reports"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def unreported_faults(sanitizer: str) -> list[str]:
+    """Of the known faults: a run without reports means nothing where there are some."""
+    library = build.known_faults(sanitizer)
+    unreported = []
+    for name, kind in KNOWN_FAULTS[sanitizer].items():
+        folder = empty_reports(sanitizer)
+        call = f"import ctypes; ctypes.CDLL({str(library)!r}).{name}(1000)"
+        command = [*fixed_addresses(), sys.executable, "-c", call]
+        subprocess.run(command, env=environment(sanitizer), capture_output=True)
+        found = reports.collect(folder)
+        if not any(
+            report.kind.startswith(kind) and "known/cpp/" in report.place
+            for report in found
+        ):
+            unreported.append(f"{name}: {list(map(str, found))}")
+    return unreported
 
 
 def run(sanitizer: str, options: argparse.Namespace, console: Console) -> dict:
     """Counts of tests and reports of a run."""
-    folder = build.folder(sanitizer) / "reports"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    # Address space layout randomisation leaves the thread sanitizer no room.
-    fixed = ["setarch", platform.machine(), "-R"] if shutil.which("setarch") else []
-    command = [*fixed, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"]
-    command += [
-        "--timeout",
-        "1200",
-        *(["-k", options.select] if options.select else []),
-    ]
+    folder = empty_reports(sanitizer)
+    command = [*fixed_addresses(), sys.executable, "-m", "pytest"]
+    command += ["-p", "no:cacheprovider", "-v", "--timeout", "1200"]
+    command += ["-k", options.select] if options.select else []
     command += map(str, options.tests)
     result = subprocess.Popen(
         command,
@@ -158,6 +192,8 @@ def main() -> int:
     for sanitizer in options.sanitizers:
         if not options.no_build:
             build.build(sanitizer, options.jobs)
+        if unreported := unreported_faults(sanitizer):
+            raise SystemExit(f"{sanitizer}: known faults not reported: {unreported}")
         runs.append(run(sanitizer, options, console))
     for result in runs:
         for text, count in result["reports"].items():

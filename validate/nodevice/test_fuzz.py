@@ -3,11 +3,17 @@ what is left of a case that fails is small."""
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
+import random
+import runpy
 import shlex
+import sys
 import time
 
+import isolated
 import pytest
 import run_fuzz
 import torch
@@ -39,8 +45,6 @@ def test_the_cpu_agrees_with_itself():
 
 
 def test_layouts_hold_the_values():
-    import random
-
     rng = random.Random(0)
     for _ in range(200):
         shape = tuple(rng.choice((1, 2, 5)) for _ in range(rng.randint(0, 5)))
@@ -241,6 +245,43 @@ def serve_trouble(device: str):
     return answer
 
 
+class InProcess:
+    """Answers as isolated.Worker does, without the time that a process takes."""
+
+    def __init__(self, serve, device: str) -> None:
+        self._answer = serve(device)
+
+    def ask(self, request, time_limit: float):
+        lost = {1: "crash", 2: "timeout"} if self._answer is None else {}
+        if kind := lost.get(request[0]):
+            raise isolated.Lost(kind, "by decree", 0.0)
+        return (self._answer or serve_trouble(""))(request)
+
+    def stop(self) -> None:
+        pass
+
+
+def test_lost_cases_are_outcomes(monkeypatch):
+    monkeypatch.setattr(workers, "Worker", InProcess)
+    outcomes = workers.run(iter(range(4)), "cpu", 1, 5, 0, lambda device: None)
+    found = {outcome.case: outcome.status for outcome in outcomes}
+    assert found == {0: "pass", 1: "crash", 2: "timeout", 3: "pass"}
+
+
+def test_a_process_that_is_lost_is_replaced():
+    """One that imports nothing, so that it starts at once."""
+    worker = isolated.Worker(operator.methodcaller, "__call__")
+    for lost, kind in (
+        (functools.partial(os.abort), "crash"),
+        (functools.partial(time.sleep, 60), "timeout"),
+    ):
+        with pytest.raises(isolated.Lost) as caught:
+            worker.ask(lost, 2)
+        assert caught.value.kind == kind
+        assert worker.ask(functools.partial(int, "7"), 60) == 7
+    worker.stop()
+
+
 @pytest.mark.slow  # a worker that starts while others run takes longer than a hang
 def test_a_crash_and_a_hang_lose_their_case_only():
     outcomes = workers.run(iter(range(4)), "cpu", 1, 5, 0, serve_trouble)
@@ -260,8 +301,18 @@ def serve_wrong(device: str):
     return workers.serve(device)
 
 
-@pytest.mark.slow  # its workers do not start from a process that ran other tests
-def test_the_printed_line_repeats(monkeypatch, capsys):
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.slow)])
+def wrong_workers(request, monkeypatch):
+    """run_fuzz.one and workers.run judge wrong, in processes of their own or here."""
+    for module, name in ((judge, "judge"), (torch, "set_num_threads")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    make = workers.Worker if request.param else InProcess
+    if not request.param:
+        monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(workers, "Worker", lambda _, device: make(serve_wrong, device))
+
+
+def test_the_printed_line_repeats(wrong_workers, capsys):
     """What fails is minimised; its line, given to a shell, fails alike."""
     case = next(c for c in range(100) if len(generate(c).steps) > 1)
     (outcome,) = workers.run(iter([case]), "cpu", 1, 60, 8, serve_wrong)
@@ -274,13 +325,26 @@ def test_the_printed_line_repeats(monkeypatch, capsys):
     console = Console(width=10_000)
     assert run_fuzz.one(run_fuzz.parse([*arguments, "--list"]), console) == 0
     assert capsys.readouterr().out.strip() == outcome.text.strip()
-    # The same worker judges, in a process of its own.
-    ask = workers.Worker
-    monkeypatch.setattr(workers, "Worker", lambda _, device: ask(serve_wrong, device))
     assert run_fuzz.one(run_fuzz.parse([*arguments, "--json"]), console) == 1
     again = json.loads(capsys.readouterr().out)
     assert (again["status"], again["text"]) == (outcome.status, outcome.text)
     assert again["edits"] == outcome.edits
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("wrong", 1), ("pass", 0)])
+@pytest.mark.parametrize(
+    "which", [["--cases", "2", "--minimise", "0"], ["--case", "1"]]
+)
+def test_the_exit_status(monkeypatch, which, verdict, status):
+    def serve(device):
+        return lambda request: workers.Outcome(request[0], verdict)
+
+    monkeypatch.setattr(workers, "Worker", lambda _, device: InProcess(serve, device))
+    arguments = ["--device", "cpu", "--jobs", "1", "--json", *which]
+    monkeypatch.setattr(sys, "argv", [run_fuzz.__file__, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(run_fuzz.__file__, run_name="__main__")
+    assert ended.value.code == status
 
 
 def serve_crash(device):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from oclgrinding import cases
 
 _FILE = "validate/ops/test_op_table.py::test_forward"
@@ -27,3 +28,11 @@ def test_kernels_that_are_seldom_chosen_are_groups():
     test = "validate/ops/test_seldom_chosen.py::test_kernel"
     names = [f"{test}[opencl0-Oclgrind-{kernel}]" for kernel in ("a_b", "c")]
     assert len({cases._group(name) for name in names}) == 2
+
+
+def test_cases_with_a_parameter():
+    tests = [f"test_a[opencl0-Oclgrind-size{i}-True]" for i in (1, 10, 2)]
+    assert cases._fastest(tests, "size1") == tests[:1]
+    assert cases._fastest(tests, None) == tests
+    with pytest.raises(ValueError, match="size3"):
+        cases._fastest(tests, "size3")

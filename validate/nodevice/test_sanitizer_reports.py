@@ -1,7 +1,11 @@
 """What is read of the texts of sanitizers."""
 
+from pathlib import Path
+
 import pytest
-from sanitizing import reports
+from sanitizing import build, reports
+
+SUPPRESSIONS = sorted(Path(build.__file__).parent.glob("*.supp"))
 
 _ADDRESS = """
 =================================================================
@@ -65,3 +69,27 @@ def test_reports_of_all_files_are_counted(tmp_path):
 def test_a_report_outside_of_our_code_is_kept():
     text = "==1==ERROR: AddressSanitizer: SEGV on unknown address\n #0 0x1 in f (/lib/x.so)\n"
     assert [report.place for report in reports.read(text)] == ["outside of our code"]
+
+
+def without_reason(text: str) -> list[str]:
+    """Entries with no comment right above them; the first line is the file's."""
+    above = ""
+    found = []
+    for line in text.splitlines()[1:]:
+        if line and not line.startswith("#") and not above.lstrip("# "):
+            found.append(line)
+        above = line if line.startswith("#") else ""
+    return found
+
+
+def test_every_suppression_says_why():
+    assert without_reason("# head\nrace:f") == ["race:f"]
+    assert without_reason("# head\n# why\nrace:f\nrace:g\n#\nrace:h") == [
+        "race:g",
+        "race:h",
+    ]
+    assert SUPPRESSIONS
+    for file in SUPPRESSIONS:
+        text = file.read_text()
+        assert text.startswith("#"), file
+        assert without_reason(text) == [], file

@@ -57,11 +57,23 @@ LEFT_OUT = {
 # The same of the kernels that GPUs get.
 LEFT_OUT_OF_GPU_CLASS = {
     "attention": {"test_memory_is_linear": _LARGE},
+    "batch_norm": {"test_batch_norm_of_large_results": _LARGE},
     "gemm": {"test_bmm_of_many_tiles": _LARGE},
+    "indexing": {"test_results_larger_than_caches": _LARGE},
     "quantized": {
         "test_weights_longer_than_a_block_of_lines": "takes 20 GiB of memory"
     },
+    "rearrange": {"test_large_channel_shuffles": _LARGE},
+    "scan": {"test_a_long_line": _LARGE},
+    "solvers": {"test_tune_tells_later_processes": "runs each solver many times"},
     "views_copies": {"test_large_transposing_copies": _LARGE},
+}
+# Of the slowest tests: what stands in the names of their fastest cases.
+FASTEST = {
+    "attention_units": {"test_exact_weights": "24"},
+    "batch_norm": {"test_batch_norm_formats_of_gradients": "shape3"},
+    "rearrange": {"test_cat_of_equal_shapes": "dtype0"},
+    "scan": {"test_sums_by_vectors": "size5"},
 }
 # Kernels that no case launches, and why.
 LEFT_OUT_KERNELS = {
@@ -70,8 +82,8 @@ LEFT_OUT_KERNELS = {
 
 ROOT = Path(__file__).resolve().parents[2]
 _TESTS = ROOT / "validate/ops"
-_KERNEL = re.compile(r"^\s*(?:__)?kernel\b[^;{]*?\b(\w+)\s*\(", re.MULTILINE)
-_MACRO = re.compile(r"^\s*#\s*define\s+(\w+)", re.MULTILINE)
+_INCLUDE = re.compile(r"^#include \"(\w+\.clh)\"", re.MULTILINE)
+_MACRO = re.compile(r"^\s*#\s*define\s+(\w+)[ \t]+(.*\S)", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)|\bKERNEL\b")
 
 
@@ -83,15 +95,32 @@ def stems() -> list[str]:
 
 
 def kernels() -> set[str]:
-    """file:kernel of the .cl files, but for names that a macro makes."""
+    """file:kernel of the .cl files and of what they include."""
+    headers = {path.name: path for path in (ROOT / "backend").rglob("*.clh")}
     found = set()
     for path in (ROOT / "backend").rglob("*.cl"):
-        text = _ATTRIBUTE.sub("", re.sub(r"//.*", "", path.read_text()))
-        made = set(_MACRO.findall(text))
-        found.update(
-            f"{path.stem}:{name}" for name in _KERNEL.findall(text) if name not in made
-        )
+        text = path.read_text()
+        included = [headers[name].read_text() for name in _INCLUDE.findall(text)]
+        text = re.sub(r"//.*|\\\n", "", "\n".join([*included, text]))
+        found.update(f"{path.stem}:{name}" for name in _kernels_of(text))
     return found
+
+
+def _kernels_of(text: str) -> set[str]:
+    """A macro may stand for a kernel's qualifiers, or be its name."""
+    text = _ATTRIBUTE.sub("", text)
+    macros = defaultdict(set)
+    for name, body in _MACRO.findall(text):
+        macros[name].add(body)
+    words = [word for word, bodies in macros.items() if _is_qualifier(bodies)]
+    words = "|".join(["kernel", "__kernel", *words])
+    kernel = rf"^\s*(?:{words})\b[^;{{]*?\b(\w+)\s*\("
+    names = re.findall(kernel, text, re.MULTILINE)
+    return set().union(*(macros.get(name, {name}) for name in names))
+
+
+def _is_qualifier(bodies: set[str]) -> bool:
+    return any(body.split()[0] == "kernel" for body in bodies)
 
 
 def _group(test: str) -> str:
@@ -109,6 +138,16 @@ def left_out(stem: str, device_class: str) -> dict[str, str]:
     """test -> reason."""
     of_class = LEFT_OUT_OF_GPU_CLASS if device_class == "gpu" else {}
     return LEFT_OUT.get(stem, {}) | of_class.get(stem, {})
+
+
+def _fastest(tests: list[str], word: str | None) -> list[str]:
+    """Those with ``word`` among their parameters; all of them without one."""
+    if word is None:
+        return tests
+    found = [test for test in tests if word in re.split(r"[\[\]-]", test)]
+    if not found:
+        raise ValueError(f"none of {tests} has the parameter {word}")
+    return found
 
 
 def choose(
@@ -138,6 +177,7 @@ def choose(
         stem = name.partition("::")[0].rpartition("/test_")[2].removesuffix(".py")
         if name.rpartition("::")[2] in left_out(stem, device_class):
             continue
+        members = _fastest(members, FASTEST.get(stem, {}).get(name.rpartition("::")[2]))
         members = random.Random(f"{seed} {name}").sample(members, len(members))
         chosen[stem] += members[:cases]
     return dict(chosen)

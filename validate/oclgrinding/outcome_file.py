@@ -7,6 +7,7 @@ What tests and drivers print may stand anywhere in pytest's own lines.
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ class _Writer:
         self.path = path
 
     def write(self, test: str, event: str, reason: str = "") -> None:
-        line = json.dumps({"test": test, "event": event, "reason": reason})
+        line = {"test": test, "event": event, "reason": reason, "time": time.time()}
         with self.path.open("a") as file:
-            file.write(line + "\n")
+            file.write(json.dumps(line) + "\n")
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.write(nodeid, "started")

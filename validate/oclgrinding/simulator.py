@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ class Outcome:
     test: str
     status: str  # passed, failed, skipped, stopped
     reason: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
 
 def environment(device_class: str, folder: Path) -> dict[str, str]:
@@ -135,17 +137,20 @@ def outcomes(lines: str, late: str, end: str) -> list[Outcome]:
     is `stopped`, for the reason `late`, or failed where that is empty: `end` is then
     the end of the output."""
     found: dict[str, Outcome] = {}
-    running = ""
+    running, start = "", 0.0
     for line in lines.splitlines():
         event = json.loads(line)
         test, word = event["test"], event["event"]
         if word == "started":
-            running = test
+            running, start = test, event["time"]
         elif word == "ended":
             running = ""
+            if test in found:
+                found[test].seconds = event["time"] - start
         elif test not in found or word == "failed":
             found[test] = Outcome(test, word, event["reason"])
     if running:
         ended = Outcome(running, "stopped", late) if late else None
         found[running] = ended or Outcome(running, "failed", end)
+        found[running].seconds = time.time() - start
     return list(found.values())

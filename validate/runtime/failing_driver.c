@@ -3,6 +3,8 @@
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <string.h>
 
 /* Result, name, parameters, arguments, and how the function gives a status back. */
@@ -36,6 +38,10 @@
   _(cl_mem, clCreateBuffer,                                                            \
     (cl_context context, cl_mem_flags flags, size_t bytes, void *host, cl_int *code),  \
     (context, flags, bytes, host, code), *code = failure.code; return NULL)            \
+  _(cl_mem, clCreateSubBuffer,                                                         \
+    (cl_mem memory, cl_mem_flags flags, cl_buffer_create_type type, const void *region, \
+     cl_int *code),                                                                    \
+    (memory, flags, type, region, code), *code = failure.code; return NULL)            \
   _(void *, clEnqueueMapBuffer,                                                        \
     (cl_command_queue queue, cl_mem memory, cl_bool blocking, cl_map_flags flags,      \
      size_t offset, size_t bytes, cl_uint count, const cl_event *events,               \
@@ -72,13 +78,25 @@ static int fails(const char *name) {
   return failure.calls--, 1;
 }
 
+/* References to cl_mem that the extension has made or retained and not released. */
+static atomic_int references;
+int memory_references(void) { return references; }
+
+static void count_references(const char *name, intptr_t result) {
+  if (strncmp(name, "clCreate", 8) == 0) references += result != 0;
+  if (strcmp(name, "clRetainMemObject") == 0) references += result == CL_SUCCESS;
+  if (strcmp(name, "clReleaseMemObject") == 0) references -= result == CL_SUCCESS;
+}
+
 #define DEFINE(type, name, parameters, arguments, give_back) \
   static type (*real_##name) parameters;                     \
   static type my_##name parameters {                         \
     if (fails(#name)) {                                      \
       give_back;                                             \
     }                                                        \
-    return real_##name arguments;                            \
+    type result = real_##name arguments;                     \
+    count_references(#name, (intptr_t)result);               \
+    return result;                                           \
   }
 FAILING(DEFINE)
 

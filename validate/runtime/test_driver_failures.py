@@ -35,6 +35,9 @@ def raised(error, call, *arguments):
 def reserved():
     return torch.opencl.memory_reserved(DEVICE)
 
+def references():  # to cl_mem, of the extension
+    return preloaded.memory_references()
+
 def check_use():
     fail("", calls=0)
     x = torch.ones(3 << 20, device=DEVICE)
@@ -91,23 +94,25 @@ def test_segments(run):
         PROLOGUE,
         """
         kept = torch.ones(5, device=DEVICE)
-        before = reserved()
+        torch.opencl.synchronize(DEVICE)
+        held = lambda: (reserved(), references())
+        before = held()
         for call in ("clCreateBuffer", "clEnqueueWriteBuffer"):
             fail(call)
             text = raised(RuntimeError, lambda: torch.empty(9 << 20, device=DEVICE))
             assert "-30 (CL_INVALID_VALUE)" in text and call in text, text
-            assert reserved() == before
+            assert held() == before
             # Once out of memory: tried again. Always: torch's own error.
             fail(call, OUT_OF_MEMORY)
             torch.empty(9 << 20, device=DEVICE)
             torch.opencl.empty_cache()
-            assert reserved() == before
+            assert held() == before
             fail(call, OUT_OF_MEMORY, calls=99)
             error = torch.OutOfMemoryError
             assert "OpenCL out of memory. Tried to allocate 36.00 MiB" in raised(
                 error, lambda: torch.empty(9 << 20, device=DEVICE)
             )
-            assert reserved() == before
+            assert held() == before
             check_use()
             torch.opencl.empty_cache()
         assert kept.sum().item() == 5
@@ -142,22 +147,26 @@ def test_pinned_memory(run):
     errors = run(
         PROLOGUE,
         """
-        torch.ones(1, device=DEVICE)
+        torch.ones(1, device=DEVICE).add(1).cpu()
         torch.opencl.set_device(DEVICE)
+        before = references()
         for call in ("clCreateBuffer", "clEnqueueMapBuffer"):
             fail(call)
             text = raised(
                 torch.OutOfMemoryError, lambda: torch.empty(5, pin_memory=True)
             )
+            assert references() == before
             assert "page-locked" in text and "CL_INVALID_VALUE" in text, text
             assert torch.ones(5, pin_memory=True).is_pinned()
             torch.accelerator.empty_host_cache()
         # Failing to unmap is told, and the buffer is released all the same.
         x = torch.ones(99, pin_memory=True)
+        assert references() == before + 1
         del x
         fail("clEnqueueUnmapMemObject", calls=99)
         torch.accelerator.empty_host_cache()
         fail("", calls=0)
+        assert references() == before
         # So is that of a copy nobody can tell the end of: its block is not reused.
         x = torch.ones(77, pin_memory=True)
         z = x.to(DEVICE, non_blocking=True)
@@ -322,12 +331,14 @@ def test_addresses_that_are_used_up(run):
             except RuntimeError:
                 size //= 2
         assert taken
-        kept = reserved()
+        torch.opencl.empty_cache()
+        kept = reserved(), references()
         error = torch.OutOfMemoryError
         raised(error, lambda: torch.empty(30 << 20, device=DEVICE))
-        assert reserved() <= kept  # what was cached may have gone
+        assert (reserved(), references()) == kept
+        count = len(taken)
         taken.clear()
-        assert held() == before
+        assert held() == before and references() == kept[1] - count
         check_use()
         """,
     )

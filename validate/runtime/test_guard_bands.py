@@ -75,6 +75,43 @@ report("free")
     assert "from byte 4004 to 4007" in found["free"] and "at its free" in found["free"]
 
 
+def test_all_launches_since_the_last_check_are_named(device):
+    """Any of them may have written: latest first, and of many the last 32."""
+    found = reports(
+        """
+source = "kernel void %s(TENSOR(float, x), long i) { POINTER(x)[i] = 2; }"
+first = torch_opencl.RawKernel(source % "first", "first")
+second = torch_opencl.RawKernel(source % "second", "second")
+torch.opencl.synchronize()
+for name, kernels in (("two", (first, second)), ("reversed", (second, first))):
+    for place, kernel_of in enumerate(kernels):
+        kernel_of((1,), (1,), (x, 1001 + 2 * place))
+    report(name)
+write(x, 1001)
+report("next")
+for count in (32, 40):
+    for _ in range(count):
+        write(x, 1001)
+    report(f"all{count}")
+""",
+        device,
+    )
+    for name, text in found.items():
+        assert text.count("behind the end of a block") == 1, (name, text)
+    commands = {name: text.split("latest first: ")[1] for name, text in found.items()}
+    for name, order in (
+        ("two", "second.cl:second, first.cl:first"),
+        ("reversed", "first.cl:first, second.cl:second"),
+        ("next", "stray.cl:stray"),
+    ):
+        assert commands[name].startswith(f"{order}. "), (name, commands)
+    for name in ("two", "reversed"):  # in one report
+        assert "12 bytes, from byte 4004 to 4015" in found[name], found
+    for name, more in (("all32", ""), ("all40", ", and 8 more")):
+        expected = ", ".join(["stray.cl:stray"] * 32) + more
+        assert commands[name].startswith(f"{expected}. "), (name, commands)
+
+
 def test_each_launch_is_looked_at_with_sync(device):
     found = reports(
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import run_oclgrind
 from oclgrinding import cases, simulator
 
 _TESTS = """
@@ -76,9 +78,61 @@ def test_outcomes_do_not_depend_on_what_is_printed(tmp_path):
     )
 
 
+def test_a_test_has_its_seconds():
+    """A stopped one has those until its process ended."""
+    lines = ""
+    for test, event, at in (
+        ("a", "started", 1), ("a", "passed", 3), ("a", "ended", 4), ("b", "started", 5),
+    ):  # fmt: skip
+        line = {"test": test, "event": event, "reason": "", "time": at}
+        lines += json.dumps(line) + "\n"
+    first, second = simulator.outcomes(lines, "late", "")
+    assert first.seconds == 3 and second.seconds > 1e9
+    slowest = run_oclgrind.slowest([simulator.Run("gpu", [first, second])])
+    assert slowest[0].endswith("gpu b") and slowest[1] == "3 s: gpu a"
+
+
+def test_only_a_run_of_all_is_full():
+    full = run_oclgrind.parse([])
+    assert run_oclgrind.is_full(full)
+    for arguments in (["--classes", "gpu"], ["--tests", "scan"]):
+        assert not run_oclgrind.is_full(run_oclgrind.parse(arguments))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "report", "idle", "status"),
+    [
+        ("passed", [], [], 0),
+        ("skipped", [], [], 0),
+        ("stopped", [], [], 1),
+        ("failed", [], [], 1),
+        ("passed", ["Kernel: a"], [], 1),
+        ("passed", [], ["scan:cumulative_sum"], 1),
+    ],
+)
+def test_what_the_exit_status_says(monkeypatch, outcome, report, idle, status):
+    def tests(run, ids, limit):
+        run.outcomes = [simulator.Outcome("a", outcome)]
+        run.reports = report
+        run.kernels = cases.kernels() - set(idle)
+        return run.outcomes
+
+    monkeypatch.setattr(simulator.Run, "tests", tests)
+    monkeypatch.setattr(cases, "choose", lambda *arguments: {"scan": ["a"]})
+    monkeypatch.setattr(simulator, "LIBRARY", Path(__file__))
+    monkeypatch.setattr(sys, "argv", ["run_oclgrind.py"])
+    assert run_oclgrind.main() == status
+    monkeypatch.setattr(sys, "argv", ["run_oclgrind.py", "--tests", "scan"])
+    assert run_oclgrind.main() == (0 if idle else status)
+
+
 def test_kernels_are_found_in_the_sources():
     found = cases.kernels()
     assert {"softmax:softmax_contiguous", "scan:cumulative_sum"} <= found
+    # A macro is the name or begins the definition, or the text is included.
+    made = {"scan_groups:scan_groups", "scan_groups:scan_totals"}
+    made |= {"random:random_cauchy", "attention_matrix:attention_matrix"}
+    assert made | {"random:random_by_rejection"} <= found
     assert not any(name.rpartition(":")[2].isupper() for name in found)
     assert len(found) > 150
 
@@ -121,6 +175,7 @@ def test_what_is_left_out_exists():
     assert set(cases.LEFT_OUT_KERNELS) <= cases.kernels()
     ops = {info.name for info in op_db}
     by_stem = [*cases.LEFT_OUT.items(), *cases.LEFT_OUT_OF_GPU_CLASS.items()]
+    by_stem += cases.FASTEST.items()
     for stem, tests in by_stem:
         text = (folder / f"test_{stem}.py").read_text()
         for test in tests:

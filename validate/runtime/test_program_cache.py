@@ -4,7 +4,10 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +15,16 @@ import pytest
 from script import run_script
 
 _IN_CREATE = 0x100  # of <sys/inotify.h>
+
+# Preloaded: names made of it can be foreseen.
+FORESEEN = """
+#include <string.h>
+#include <sys/types.h>
+ssize_t getrandom(void *bytes, size_t size, unsigned flags) {
+  memset(bytes, 7, size);
+  return size;
+}
+"""
 
 # Prints what became of the program of one fresh expression. Warnings come first.
 USE = """
@@ -217,6 +230,28 @@ def test_temporaries_have_names_of_their_own(device, tmp_path):
     os.close(watch)
     assert len(set(names)) == len(names) == built > 0
     assert len({name[:32] for name in names}) == built // 2  # the same entries
+
+
+@pytest.mark.one_device
+def test_a_temporary_that_exists_is_not_written_to(device, tmp_path):
+    """Somebody who could foresee its name gets no program into the cache."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("no C compiler for a getrandom() that can be foreseen")
+    library, directory = tmp_path / "random.so", tmp_path / "cache"
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    subprocess.run(command, input=FORESEEN, text=True, check=True)
+    preload = f"{library} {os.environ.get('LD_PRELOAD', '')}"
+    first = use(device, directory, LD_PRELOAD=preload)
+    entries = list(directory.iterdir())
+    assert first["built"] == len(entries) > 0
+    planted = [path.with_name(f"{path.name}.{'07' * 8}.tmp") for path in entries]
+    for entry, plant in zip(entries, planted, strict=True):
+        entry.rename(plant)
+        plant.write_bytes(b"planted")
+    assert use(device, directory, LD_PRELOAD=preload)["built"] == first["built"]
+    assert {path.read_bytes() for path in planted} == {b"planted"}
+    assert sorted(directory.iterdir()) == sorted(planted)
 
 
 def test_the_directory_is_scanned_now_and_then(device, tmp_path):

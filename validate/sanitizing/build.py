@@ -72,3 +72,14 @@ def preloaded(sanitizer: str) -> list[str]:
         # A file of this name may be a text that names the library.
         paths.append(os.path.realpath(path))
     return paths
+
+
+def known_faults(sanitizer: str) -> Path:
+    """A library of the functions of known_faults.cpp, built as the extension is."""
+    library = folder(sanitizer) / "known_faults.so"
+    source = Path(__file__).parent / "known_faults.cpp"
+    flags = f"-fsanitize={SANITIZERS[sanitizer][0]}"
+    command = [os.environ.get("CXX", "c++"), flags, "-fno-omit-frame-pointer", "-g1"]
+    command += ["-O1", "-shared", "-fPIC", source, "-o", library]
+    subprocess.run(command, check=True)
+    return library
