@@ -61,7 +61,7 @@ Tensor addbmm(const Tensor& self,
   const std::vector<int64_t> sizes{batch1.size(1), batch2.size(2)};
   if (!batch1.is_floating_point() && !batch1.is_complex()) {
     // Integers are multiplied by whole numbers, product by product.
-    Tensor result = self.expand(sizes).clone();
+    Tensor result = self.expand(sizes).clone(at::MemoryFormat::Contiguous);
     for (int64_t i = 0; i < batch1.size(0); ++i) {
       result.addmm_(batch1[i], batch2[i], i == 0 ? beta : Scalar(1), alpha);
     }
