@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 # The fake kernels cannot know: shapes or results depend on values.
 _UNKNOWN = (
@@ -58,6 +58,10 @@ def _offset(tensor: torch.Tensor) -> torch.Tensor:
     return torch.cat([tensor, tensor])[len(tensor) :] if tensor.dim() else tensor
 
 
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
 LAYOUTS = {
     "contiguous": torch.Tensor.contiguous,
     "channels_last": _channels_last,
@@ -68,8 +72,60 @@ LAYOUTS = {
 }
 
 
-def _run(op: Callable, sample: SampleInput) -> list[torch.Tensor | None]:
-    """Outputs, and the gradients of what wants them."""
+def _out(op: OpInfo) -> Callable:
+    """Into what has no elements yet: the op chooses the strides."""
+
+    def call_with_out(*args, **kwargs):
+        given = tree_map_only(
+            torch.Tensor, lambda t: t.new_empty(0), op(*args, **kwargs)
+        )
+        op(*args, out=given, **kwargs)
+        return given
+
+    return call_with_out
+
+
+def _in_place(op: OpInfo) -> Callable:
+    method = op.get_inplace()
+
+    def call_in_place(tensor, *args, **kwargs):
+        return method(_strided_clone(tensor), *args, **kwargs)
+
+    return call_in_place
+
+
+def _strided_clone(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.numel() == 0 or 0 in tensor.stride():
+        return tensor.clone()
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
+
+
+# How an op is called. With "gradient" the gradients of its results have the layout of
+# its inputs, not that of the results.
+FORMS = {
+    "function": lambda op: op,
+    "gradient": lambda op: op,
+    "out": _out,
+    "in_place": _in_place,
+}
+
+
+def forms_of(op: OpInfo, dtype: torch.dtype) -> Iterator[str]:
+    yield "function"
+    if op.supports_autograd and dtype.is_floating_point:
+        yield "gradient"
+    if op.supports_out:
+        yield "out"
+    if op.get_inplace() is not None:
+        yield "in_place"
+
+
+def _run(
+    op: Callable, sample: SampleInput, incoming: Callable = _as_it_is
+) -> list[torch.Tensor | None]:
+    """Outputs, and the gradients of what wants them, for ``incoming`` ones."""
     result = call(op, sample)
     outputs = [leaf for leaf in tree_leaves(result) if torch.is_tensor(leaf)]
     seen = tree_leaves(sample.output_process_fn_grad(result))
@@ -77,7 +133,7 @@ def _run(op: Callable, sample: SampleInput) -> list[torch.Tensor | None]:
     wanted = differentiable(sample)
     if not roots or not wanted:
         return outputs
-    ones = [torch.ones_like(root) for root in roots]
+    ones = [incoming(torch.ones_like(root)) for root in roots]
     return outputs + list(torch.autograd.grad(roots, wanted, ones, allow_unused=True))
 
 
@@ -117,11 +173,15 @@ class Kind:
         )
 
 
-def kinds(op: Callable, sample: SampleInput) -> list[Kind | None]:
-    return [Kind.of(tensor) for tensor in _run(op, sample)]
+def kinds(
+    op: Callable, sample: SampleInput, incoming: Callable = _as_it_is
+) -> list[Kind | None]:
+    return [Kind.of(tensor) for tensor in _run(op, sample, incoming)]
 
 
-def fake_kinds(op: Callable, sample: SampleInput) -> list[Kind | None] | None:
+def fake_kinds(
+    op: Callable, sample: SampleInput, incoming: Callable = _as_it_is
+) -> list[Kind | None] | None:
     """What FakeTensorMode says; None where it cannot know."""
     mode = FakeTensorMode()
     try:
@@ -129,54 +189,60 @@ def fake_kinds(op: Callable, sample: SampleInput) -> list[Kind | None] | None:
             sample, lambda v: mode.from_tensor(v) if torch.is_tensor(v) else v
         )
         with mode:
-            return kinds(op, fake)
+            return kinds(op, fake, incoming)
     except _UNKNOWN:
         return None
 
 
 def differences(
-    op: OpInfo, device: torch.device, samples: Iterable[SampleInput], as_cpu: bool
+    op: OpInfo,
+    device: torch.device,
+    samples: Iterable[SampleInput],
+    as_cpu: Callable[[SampleInput], bool],
+    form: str = "function",
 ) -> Iterator[str]:
     """Of all samples in all layouts. Of what the CPU refuses nothing is said.
 
     Args:
         as_cpu: whether the device may do as the CPU's kernel does, against the fake
             one.
+        form: one of ``FORMS``.
     """
+    function = FORMS[form](op)
     for sample in samples:
+        if form == "in_place" and sample.broadcasts_input:
+            continue
         for name, layout in LAYOUTS.items():
+            incoming = layout if form == "gradient" else _as_it_is
             laid_out = lay_out(sample, layout)
             moved = to_device(laid_out, device)
             try:
-                mine = kinds(op, moved)
+                mine = kinds(function, moved, incoming)
                 torch.opencl.synchronize(device)  # raises what a kernel reported
             except Exception as error:
                 # What falls back to the CPU has the CPU's strides.
-                if _FALLBACK in str(error) or _refused_by_cpu(op, laid_out):
+                if _FALLBACK in str(error) or not _on_cpu(function, laid_out, incoming):
                     continue
                 raise
-            said = fake_kinds(op, moved)
+            said = fake_kinds(function, moved, incoming)
             if said is None or mine == said:
                 continue
-            if as_cpu and _as_on_cpu(op, laid_out, device, mine):
-                continue
+            if as_cpu(laid_out):
+                found = _on_cpu(function, laid_out, incoming)
+                if found is None or mine == [
+                    kind and replace(kind, device=device) for kind in found
+                ]:
+                    continue
             pairs = zip(mine, said, strict=False)
             wrong = [f"{a}, said {b}" for a, b in pairs if a != b]
             yield f"{name} {describe(laid_out)}: {wrong or 'count of results'}"
 
 
-def _refused_by_cpu(op: Callable, sample: SampleInput) -> bool:
+def _on_cpu(
+    op: Callable, sample: SampleInput, incoming: Callable
+) -> list[Kind | None] | None:
+    """The CPU's; None where it refuses."""
     try:
-        _run(op, sample)
+        return kinds(op, sample, incoming)
     except Exception:
-        return True
-    return False
-
-
-def _as_on_cpu(
-    op: Callable, sample: SampleInput, device: torch.device, mine: list[Kind | None]
-) -> bool:
-    if _refused_by_cpu(op, sample):
-        return True
-    found = [kind and replace(kind, device=device) for kind in kinds(op, sample)]
-    return found == mine
+        return None

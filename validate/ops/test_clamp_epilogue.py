@@ -119,12 +119,24 @@ def test_metadata_changed_in_place(device, change, layout, training):
     check(changed, [x, *parameters(5)], device, backward=False)
 
 
-def test_data_replaced(device):
-    x, *rest = (t.to(device) for t in (torch.randn(2, 5, 1, 9), *parameters(5)))
-    z = torch.full_like(x, 3.0)
-    y = normalized(x, *rest)
-    y.data = z
-    assert torch.equal(y, z) and (z == 3).all()
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("clamps", [False, True], ids=["read", "clamped"])
+def test_data_replaced(device, clamps, layout, training):
+    """The launch that waits writes the memory of its call, and a clamp joins it only
+    there."""
+
+    def replaced(x, z, *rest):
+        y = normalized(x, *rest, training)
+        alias = y.detach()
+        y.data = z
+        if clamps:
+            y.relu_()
+        return y + 0, z + 0, alias + 0, rest[0] + 0
+
+    x = layout(torch.randn(2, 5, 1, 9))
+    z = layout(torch.linspace(-3, 3, x.numel()).view(x.shape))
+    check(replaced, [x, z, *parameters(5)], device, backward=False)
 
 
 def test_clamp_of_another_shape_joins(device):

@@ -110,6 +110,28 @@ def test_index_fill_of_its_own_index(device):
     assert expanded.tolist() == [[5, 5], [0, 0], [0, 0]]
 
 
+# Elements that lie in the same memory, of rows that overlap in a part, or all.
+@pytest.mark.parametrize(
+    ("size", "stride", "dim", "index"),
+    [
+        ((3, 4), (2, 1), 0, [1]),
+        ((3, 4), (2, 1), 0, [-1, 0]),
+        ((3, 4), (2, 1), 1, [1, 3]),
+        ((3, 4), (1, 1), 1, [0]),
+        ((3, 4), (3, 1), 0, [1, 1]),
+        ((3, 3, 2), (2, 2, 1), 1, [2]),
+    ],
+)
+def test_index_fill_of_partial_overlap(device, size, stride, dim, index):
+    """No error, as on the CPU: all that is written is the same value."""
+    expected = torch.arange(40.0)
+    result = expected.to(device)
+    for memory in (expected, result):
+        x = memory.as_strided(size, stride, 3)
+        x.index_fill_(dim, torch.tensor(index, device=memory.device), -5.0)
+    assert torch.equal(result.cpu(), expected)
+
+
 def test_item_of_nothing(device):
     x = torch.empty(0, device=device)
     with pytest.raises(RuntimeError, match="a Tensor with 0 elements cannot be"):
