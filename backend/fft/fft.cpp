@@ -358,8 +358,9 @@ Tensor transform_to_real(const Tensor& self,
 }
 
 bool runs_on_device(const Tensor& self) {
+  const at::ScalarType real = at::toRealValueType(self.scalar_type());
   return runtime::has_fft() && is_supported(self, Numbers::kRealAndComplex) &&
-         self.scalar_type() != at::kHalf;
+         (real == at::kFloat || real == at::kDouble);
 }
 
 Tensor fft_c2c(const Tensor& self,
@@ -384,7 +385,9 @@ Tensor fft_r2c(const Tensor& self,
                IntArrayRef dim,
                int64_t normalization,
                bool onesided) {
-  TORCH_CHECK(self.is_floating_point());
+  TORCH_CHECK(self.is_floating_point(),
+              "Only supports floating-point dtypes, but found: ",
+              self.scalar_type());
   if (!dim.empty() && runs_on_device(self)) {
     Tensor out = transform_from_real(self, dim, normalization, onesided);
     if (out.defined()) {

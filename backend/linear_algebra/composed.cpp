@@ -192,6 +192,13 @@ Tensor cdist_forward(const Tensor& x1,
                      const Tensor& x2,
                      double p,
                      std::optional<int64_t>) {
+  for (const auto& [name, x] : {std::pair("X1", x1), std::pair("X2", x2)}) {
+    TORCH_CHECK(at::isFloatingType(x.scalar_type()),
+                "cdist only supports floating-point dtypes, ",
+                name,
+                " got: ",
+                x.scalar_type());
+  }
   check_scalar_type(x2, x1.scalar_type());
   TORCH_CHECK(p >= 0, "cdist only supports non-negative p values");
   return at::linalg_vector_norm(differences(x1, x2), p, at::IntArrayRef{-1});

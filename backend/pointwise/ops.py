@@ -43,7 +43,7 @@ UNARY = (
     Pointwise("ceil.out", "ceil(self)", integral="self", vectorizable=True),
     Pointwise("trunc.out", "trunc(self)", integral="self", vectorizable=True),
     Pointwise("round.out", "rint(self)", integral="self", vectorizable=True),
-    Pointwise("round.decimals_out", "round_decimals(self, decimals)", integral="self"),
+    Pointwise("round.decimals_out", "round_decimals(self, decimals)", dtypes="floating"),
     Pointwise("frac.out", "self - trunc(self)", dtypes="floating"),
     Pointwise("angle.out", "isnan(self) ? self : self < 0 ? REAL(3.14159265358979323846) : 0", complex_="complex_of(c_angle(self), 0)", stub="angle_stub", also=("angle",)),
     Pointwise("conj_physical.out", "self", complex_="c_conj(self)", stub="conj_physical_stub"),

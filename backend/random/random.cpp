@@ -6,6 +6,7 @@
 #include "../common/dtype_check.h"
 #include "../common/integers.h"
 #include "../common/kernel_text.h"
+#include "../pointwise/pointwise.h"
 #include "kernel_sources.h"
 
 #include <ATen/Dispatch_v2.h>
@@ -17,7 +18,6 @@
 #include <ATen/ops/exponential_ops.h>
 #include <ATen/ops/geometric_ops.h>
 #include <ATen/ops/log_normal_ops.h>
-#include <ATen/ops/lt.h>
 #include <ATen/ops/normal_ops.h>
 #include <ATen/ops/random_ops.h>
 #include <ATen/ops/randperm.h>
@@ -219,18 +219,31 @@ struct BernoulliScalarKernel {
   }
 };
 
+constexpr PointwiseOp kBernoulli{.name = "bernoulli",
+                                 .expression = "draw < p",
+                                 .inputs = "draw p",
+                                 .probabilities = "p"};
+
 template <class>
 struct BernoulliTensorKernel {
   void operator()(Tensor& self,
                   const Tensor& p,
                   const MaybeGenerator& generator) {
     check_drawable("bernoulli_tensor_cpu_self_", self);
+    check_floating("bernoulli_tensor_cpu_p_", p);
     const Tensor draws = at::empty(
         self.sizes(),
         self.options().dtype(p.scalar_type() == at::kDouble ? at::kDouble
                                                             : at::kFloat));
     fill_real(draws, generator, "random_uniform", 0, 1);
-    self.copy_(at::lt(draws, p.to(self.device())));
+    const Tensor probabilities = p.to(draws.options());
+    auto iter = at::TensorIteratorConfig()
+                    .add_output(draws)
+                    .add_const_input(draws)
+                    .add_const_input(probabilities)
+                    .build();
+    pointwise(iter, kBernoulli, {});
+    self.copy_(draws);
   }
 };
 

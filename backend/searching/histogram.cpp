@@ -1,6 +1,7 @@
 // histogram: the bin of each point by binary search, and one sum of weights a
 // bin. The host functions are ATen's.
 #include "../../cpp/aten/fallback.h"
+#include "../common/dtype_check.h"
 #include "../common/optional_tensor.h"
 
 #include <ATen/native/Histogram.h>
@@ -28,6 +29,7 @@ void histogramdd(const Tensor& points,
                  bool density,
                  Tensor& hist,
                  const at::TensorList& bin_edges) {
+  check_floating("histogram_cpu", points);
   const at::TensorOptions longs = points.options().dtype(at::kLong);
   Tensor place = at::zeros({points.size(0)}, longs);
   Tensor weights = is_given(weight)
@@ -71,6 +73,7 @@ void select_outer_bin_edges(const Tensor& points,
                             int64_t count,
                             std::vector<double>& leftmost,
                             std::vector<double>& rightmost) {
+  check_floating("histogramdd", points);
   const auto [least, most] = at::aminmax(points, 0);
   const Tensor lower = least.cpu().to(at::kDouble);
   const Tensor upper = most.cpu().to(at::kDouble);

@@ -293,6 +293,19 @@ RUNTIME_CASES = {
         )
         for name, (_, call) in DIVISIONS.items()
     },
+    **{
+        f"bernoulli_{dtype}": (
+            lambda p, dtype=dtype: torch.bernoulli(p.to(dtype)),
+            (L([[0.0, 1.0], [1.0, 0.0]]),),
+            (L([[0.0, 1.0], [wrong, 0.0]]),),
+            "all elements of input should be between 0 and 1",
+        )
+        for dtype, wrong in (
+            (torch.float32, 1.5),
+            (torch.float64, -0.5),
+            (torch.float16, float("nan")),
+        )
+    },
     "repeat_interleave_negative": (
         lambda x, r: x.repeat_interleave(r, 0, output_size=4),
         (TABLE, L([1, 3, 0, 0])),

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_opencl
-from conformance import dtypes
+from conformance import dtypes, refusals
 from conformance.cases import op_name
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -68,8 +68,22 @@ def test_integers_have_no_continuous_distribution(device, name):
 @pytest.mark.sampled(120)
 @pytest.mark.parametrize("name", _OPS)
 def test_every_dtype(device, name):
+    needed = set()
     for dtype in dtypes.DTYPES:
-        dtypes.check(_OPS[name], dtype, device, seed=0)
+        needed |= dtypes.check(_OPS[name], dtype, device, seed=0)
+    unneeded = refusals.unneeded(name, needed)
+    if not torch.opencl.get_device_properties(device).has_fp64:
+        unneeded = {x for x in unneeded if x[1] != torch.complex128}
+    assert not unneeded, f"no longer needed: {unneeded}"
+
+
+@pytest.mark.parametrize("rule", refusals.of_every_op(), ids=lambda rule: rule.example)
+def test_every_rule_is_needed(device, rule):
+    op = _OPS[rule.example]
+    for dtype in rule.dtypes or dtypes.DTYPES:
+        if (rule, dtype) in dtypes.check(op, dtype, device, seed=0):
+            return
+    pytest.fail(f"no longer needed: {rule.reason}")
 
 
 @pytest.mark.parametrize("first", [torch.float32, torch.float64])
