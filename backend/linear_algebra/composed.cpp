@@ -100,7 +100,22 @@ Tensor& addbmm_(Tensor& self,
   return self.copy_(result);
 }
 
-// ATen's for backends without a kernel, which broadcasts what is added.
+void check_addr_number(at::ScalarType dtype,
+                       const Scalar& number,
+                       const char* name) {
+  TORCH_CHECK(!number.isBoolean() || dtype == at::kBool,
+              "Boolean ",
+              name,
+              " only supported for Boolean results.");
+  TORCH_CHECK(!at::isIntegralType(dtype, /*includeBool=*/true) ||
+                  number.isIntegral(/*includeBool=*/true),
+              "For integral input tensors, argument ",
+              name,
+              " must not be a floating point number.");
+}
+
+// ATen's for backends without a kernel, which broadcasts what is added, and
+// would multiply each tensor in its own dtype.
 Tensor addr(const Tensor& self,
             const Tensor& vec1,
             const Tensor& vec2,
@@ -114,8 +129,17 @@ Tensor addr(const Tensor& self,
                 vector->dim(),
                 "-D");
   }
+  const at::ScalarType dtype = c10::promoteTypes(
+      c10::promoteTypes(vec1.scalar_type(), vec2.scalar_type()),
+      self.scalar_type());
+  check_addr_number(dtype, beta, "beta");
+  check_addr_number(dtype, alpha, "alpha");
   return at::native::math_addr(
-      self.expand({vec1.numel(), vec2.numel()}), vec1, vec2, beta, alpha);
+      self.expand({vec1.numel(), vec2.numel()}).to(dtype),
+      vec1.to(dtype),
+      vec2.to(dtype),
+      beta,
+      alpha);
 }
 
 Tensor& addr_out(const Tensor& self,

@@ -1,7 +1,9 @@
-"""Ops that are a few others: weight norm, segments, pairs of rows, parts of batch
-normalisation."""
+"""Ops that are a few others: weight norm, segments, pairs of rows, outer products, parts
+of batch normalisation."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
@@ -189,3 +191,30 @@ def test_mvlgamma_out(device):
         torch.testing.assert_close(given.cpu(), expected)
     with pytest.raises(RuntimeError, match="can't be cast"):
         torch.mvlgamma(x.to(device), 3, out=torch.zeros(3, 5).long().to(device))
+
+
+NUMBERS = [torch.uint8, torch.int16, torch.int64, torch.float16, torch.float32]
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.product(NUMBERS, repeat=3)))
+@pytest.mark.parametrize("beta, alpha", [(3, 2), (0, 2), (1, 1), (1.5, True)])
+def test_addr_of_several_dtypes(device, dtypes, beta, alpha):
+    """All is computed in the common dtype, or refused with the CPU's words."""
+    shapes = (5, 3), (5,), (3,)
+    operands = [
+        torch.randint(200, shape).to(dtype)
+        for shape, dtype in zip(shapes, dtypes, strict=True)
+    ]
+    results = []
+    for place in ("cpu", device):
+        moved = [operand.to(place) for operand in operands]
+        try:
+            results.append(torch.addr(*moved, beta=beta, alpha=alpha).cpu())
+        except RuntimeError as error:
+            results.append(str(error).splitlines()[0])
+    expected, result = results
+    if isinstance(expected, str):
+        assert result == expected
+    else:
+        tolerance = 2e-3 if expected.dtype == torch.float16 else 1e-5
+        torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
