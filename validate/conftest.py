@@ -58,7 +58,7 @@ _PARAMETERS_NOT_ON_RUSTICL = {
     "test_integer_edges": {"torch.int8", "torch.uint8"},
     "test_parts_below_an_overflow": {"exp"},
 }
-_SHARE_IN_GUARD_MODE = 60
+_SHARE_IN_GUARD_MODE = 80
 _LEAST_CASES = 1
 _TIMEOUT_SECONDS = 180
 _TIMEOUT_WITH_BARRIERS_ON_POCL = 600
