@@ -105,7 +105,7 @@ def indexing(dtype: torch.dtype, scale: int) -> Iterator[Case]:
     for name, function, shapes, places, end, run in (
         (
             "embedding",
-            lambda i, table: F.embedding(i, table),
+            F.embedding,
             [(30000, 512)],
             (16, tokens // 16),
             30000,
