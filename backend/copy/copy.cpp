@@ -137,7 +137,8 @@ void copy_plain(const Tensor& destination, const Tensor& source) {
   if (destination.is_alias_of(source)) {
     at::assert_no_partial_overlap(destination, source);
   }
-  if (copy_joins_pending(destination, source)) {
+  runtime::Queue& queue = queue_of(destination);
+  if (queue.has_pending() && copy_joins_pending(destination, source)) {
     return;
   }
   const runtime::Location from = location_of(source);
@@ -145,7 +146,6 @@ void copy_plain(const Tensor& destination, const Tensor& source) {
   if (from.memory == to.memory && from.byte_offset == to.byte_offset) {
     return;
   }
-  runtime::Queue& queue = queue_of(destination);
   queue.copy(from.memory,
              from.byte_offset,
              to.memory,

@@ -461,14 +461,15 @@ void indexed_along(const Tensor& table,
   }
   by.dim = at::maybe_wrap_dim(by.dim, index.dim());
   const int64_t dim = by.dim;
-  std::vector<int64_t> strides = table.strides().vec();
+  at::DimVector strides(table.strides());
   const int64_t size = table.size(dim);
   const int64_t stride = strides[dim] * static_cast<int64_t>(table.itemsize());
   strides[dim] = 0;
   const Tensor held = table.as_strided(index.sizes(), strides);
   const Tensor part = plain.as_strided(index.sizes(), plain.strides());
   const bool is_get = mode == Indexed::kGet;
-  const Tensor positions = index.to(at::kLong);
+  const Tensor positions =
+      index.scalar_type() == at::kLong ? index : index.to(at::kLong);
   auto iter = at::TensorIteratorConfig()
                   .set_check_mem_overlap(false)
                   .check_all_same_dtype(false)

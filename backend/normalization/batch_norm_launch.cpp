@@ -33,7 +33,7 @@ int64_t stride_of(const Tensor& tensor) {
 // in the type of its arithmetic; `tensors` are what else it uses.
 template <class Record>
 void launch_normalized(const Tensor& out,
-                       std::initializer_list<Tensor> tensors,
+                       TensorReferences tensors,
                        const Record& record) {
   with_compute_type(out, [&](auto number) {
     ClampArguments<decltype(number)> bounds;

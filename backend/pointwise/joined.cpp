@@ -108,8 +108,7 @@ bool joins_pending(at::TensorIteratorBase& iter,
 }
 
 bool copy_joins_pending(const Tensor& destination, const Tensor& source) {
-  return queue_of(destination).has_pending() &&
-         destination.scalar_type() == source.scalar_type() &&
+  return destination.scalar_type() == source.scalar_type() &&
          destination.is_non_overlapping_and_dense() &&
          join_epilogue(
              destination,

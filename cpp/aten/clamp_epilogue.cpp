@@ -1,11 +1,11 @@
 #include "clamp_epilogue.h"
 
 #include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace torch_opencl::aten {
 namespace {
@@ -24,14 +24,13 @@ class ClampableLaunch : public Clampable {
                   const at::Tensor& out,
                   const runtime::KernelLaunch& launch,
                   const ClampArguments<Number>& arguments,
-                  std::initializer_list<at::Tensor> tensors)
+                  TensorReferences tensors)
       : Clampable(op),
         launch_(launch),
         arguments_(arguments),
         address_(out.const_data_ptr()),
         elements_(out.numel()),
         dtype_(out.scalar_type()) {
-    storages_.reserve(tensors.size() + 1);
     storages_.push_back(out.storage());
     for (const at::Tensor& tensor : tensors) {
       if (tensor.defined()) {
@@ -61,7 +60,7 @@ class ClampableLaunch : public Clampable {
   const void* address_;
   int64_t elements_;
   at::ScalarType dtype_;
-  std::vector<c10::Storage> storages_;
+  c10::SmallVector<c10::Storage, 8> storages_;
 };
 
 }  // namespace
@@ -71,7 +70,7 @@ void launch_clampable(const char* op,
                       const at::Tensor& out,
                       const runtime::KernelLaunch& launch,
                       const ClampArguments<Number>& arguments,
-                      std::initializer_list<at::Tensor> tensors) {
+                      TensorReferences tensors) {
   runtime::Queue& queue = queue_of(out);
   // Half types would be rounded twice. Of a result with gaps, tensors of its
   // size from its address may have other elements.
@@ -90,12 +89,12 @@ template void launch_clampable(const char*,
                                const at::Tensor&,
                                const runtime::KernelLaunch&,
                                const ClampArguments<float>&,
-                               std::initializer_list<at::Tensor>);
+                               TensorReferences);
 template void launch_clampable(const char*,
                                const at::Tensor&,
                                const runtime::KernelLaunch&,
                                const ClampArguments<double>&,
-                               std::initializer_list<at::Tensor>);
+                               TensorReferences);
 
 bool join_clamp(const at::TensorBase& out, const ClampBounds& bounds) {
   runtime::Queue& queue = queue_of(out);

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <initializer_list>
 #include <limits>
 
@@ -32,6 +33,9 @@ struct ClampArguments {
   }
 };
 
+using TensorReferences =
+    std::initializer_list<std::reference_wrapper<const at::Tensor>>;
+
 // Launches `launch` of the op `op`, which writes all of `out` and uses
 // `tensors`: where the queue can wait, not before its next command, so that a
 // clamp_ of `out` can join.
@@ -40,7 +44,7 @@ void launch_clampable(const char* op,
                       const at::Tensor& out,
                       const runtime::KernelLaunch& launch,
                       const ClampArguments<Number>& arguments,
-                      std::initializer_list<at::Tensor> tensors);
+                      TensorReferences tensors);
 
 // True where the launch that writes exactly the elements of `out` was waiting,
 // and has been enqueued within the bounds.

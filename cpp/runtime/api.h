@@ -65,7 +65,13 @@ struct Api {
 #undef TORCH_OPENCL_MEMBER
 };
 
+namespace detail {
+extern Api api_table;
+}  // namespace detail
+
 // The table; every member is null until find_platforms() has found a loader.
-const Api& api();
+inline const Api& api() {
+  return detail::api_table;
+}
 
 }  // namespace torch_opencl::runtime

@@ -24,15 +24,9 @@ AheadOfPending::~AheadOfPending() {
   enqueueing = outer_;
 }
 
-void KernelArguments::add_bytes(const void* bytes, size_t size) {
-  const uint32_t begin = begins_[count_];
-  if (count_ == kMaxArguments || begin + size > kMaxBytes) {
-    throw Error("a launch of more than " + std::to_string(kMaxArguments) +
-                " arguments or " + std::to_string(kMaxBytes) +
-                " bytes of them");
-  }
-  std::memcpy(bytes_.data() + begin, bytes, size);
-  begins_[++count_] = static_cast<uint16_t>(begin + size);
+void KernelArguments::throw_too_large() {
+  throw Error("a launch of more than " + std::to_string(kMaxArguments) +
+              " arguments or " + std::to_string(kMaxBytes) + " bytes of them");
 }
 
 void KernelArguments::add_written(const void* address) {
@@ -46,8 +40,8 @@ void KernelArguments::add_written(const void* address) {
 void KernelArguments::append(const KernelArguments& arguments) {
   for (uint32_t i = 0; i < arguments.count_; ++i) {
     const size_t begin = arguments.begins_[i];
-    add_bytes(arguments.bytes_.data() + begin,
-              arguments.begins_[i + 1] - begin);
+    const size_t size = arguments.begins_[i + 1] - begin;
+    std::memcpy(place(size), arguments.bytes_.data() + begin, size);
     uses_[count_ - 1] = arguments.uses_[i];
   }
   for (uint32_t i = 0; i < arguments.written_count_; ++i) {

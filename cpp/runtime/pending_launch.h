@@ -38,12 +38,11 @@ class KernelArguments {
   }
 
   void add(const BufferView& view) {
-    const cl_ulong offset = view.offset;
-    add_bytes(&view.memory, sizeof(cl_mem));
+    add_value(view.memory);
     uses_[count_ - 1] = view.memory == nullptr    ? Use::kNone
                         : view.written == nullptr ? Use::kRead
                                                   : Use::kWritten;
-    add_bytes(&offset, sizeof(offset));
+    add_value(cl_ulong{view.offset});
     if (view.written != nullptr) {
       add_written(view.written);
     }
@@ -51,17 +50,17 @@ class KernelArguments {
   template <class T>
   void add(const Patchable<T>& argument) {
     *argument.index = count_;
-    add_bytes(&argument.value, sizeof(T));
+    add_value(argument.value);
   }
   template <SizedBytes T>
   void add(const T& value) {
-    add_bytes(value.bytes.data(), value.size);
+    std::memcpy(place(value.size), value.bytes.data(), value.size);
   }
   template <class T>
   requires(std::is_trivially_copyable_v<T> &&
            !SizedBytes<T>) void add(const T& value) {
     static_assert(!std::is_same_v<T, bool>, "kernels take int, not bool");
-    add_bytes(&value, sizeof(T));
+    add_value(value);
   }
   // All of `arguments`, after those that are there.
   void append(const KernelArguments& arguments);
@@ -86,7 +85,20 @@ class KernelArguments {
   // What the launch does with an argument's buffer.
   enum class Use : uint8_t { kNone, kRead, kWritten };
 
-  void add_bytes(const void* bytes, size_t size);
+  template <class T>
+  void add_value(const T& value) {
+    std::memcpy(place(sizeof(T)), &value, sizeof(T));
+  }
+  // Of the next argument's bytes.
+  std::byte* place(size_t size) {
+    const uint32_t begin = begins_[count_];
+    if (count_ == kMaxArguments || begin + size > kMaxBytes) [[unlikely]] {
+      throw_too_large();
+    }
+    begins_[++count_] = static_cast<uint16_t>(begin + size);
+    return bytes_.data() + begin;
+  }
+  [[noreturn]] static void throw_too_large();
   void add_written(const void* address);
 
   uint32_t count_ = 0;

@@ -12,15 +12,13 @@
 #include <fstream>
 
 namespace torch_opencl::runtime {
+
+constinit Api detail::api_table;
+
 namespace {
 
 namespace fs = std::filesystem;
 using Log = std::vector<std::string>;
-
-Api& mutable_api() {
-  static auto* instance = new Api();
-  return *instance;
-}
 
 // Libraries that Intel's runtime needs beside it and does not find by itself.
 void preload_companions(const fs::path& directory) {
@@ -44,7 +42,7 @@ void* open_library(const std::string& path, Log& log) {
 }
 
 bool resolve_api(void* loader) {
-  Api& table = mutable_api();
+  Api& table = detail::api_table;
   bool complete = true;
 #define TORCH_OPENCL_RESOLVE(name)                                           \
   table.name = reinterpret_cast<decltype(table.name)>(dlsym(loader, #name)); \
@@ -334,10 +332,6 @@ std::atomic<bool> started_threads{false};
 
 bool discovery_started_threads() noexcept {
   return started_threads.load();
-}
-
-const Api& api() {
-  return mutable_api();
 }
 
 std::vector<DiscoveredDevice> discover(const std::vector<std::string>& prefixes,

@@ -32,17 +32,6 @@ std::string allocation_switch(const DeviceInfo& info) {
              : "";
 }
 
-cl_int set_argument(cl_kernel kernel,
-                    cl_uint index,
-                    const void* bytes,
-                    size_t size) {
-  constexpr size_t kPadding = 4;
-  const cl_int code = api().clSetKernelArg(kernel, index, size, bytes);
-  return code == CL_INVALID_ARG_SIZE && size > sizeof(cl_ulong)
-             ? api().clSetKernelArg(kernel, index, size - kPadding, bytes)
-             : code;
-}
-
 cl_int finish(cl_command_queue queue, const DeviceInfo& info) {
   if (is_rusticl(info)) {
     cl_event marker = nullptr;

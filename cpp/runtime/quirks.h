@@ -2,6 +2,7 @@
 // driver that the runtime or kernels work around is here, with what it does.
 #pragma once
 
+#include "api.h"
 #include "device.h"
 
 #include <cstdint>
@@ -25,10 +26,17 @@ std::string allocation_switch(const DeviceInfo& info);
 
 // clSetKernelArg of a value. Mesa 22.3's rusticl wants a struct without the
 // four bytes of padding at its end.
-cl_int set_argument(cl_kernel kernel,
-                    cl_uint index,
-                    const void* bytes,
-                    size_t size);
+inline cl_int set_argument(cl_kernel kernel,
+                           cl_uint index,
+                           const void* bytes,
+                           size_t size) {
+  constexpr size_t kPadding = 4;
+  const cl_int code = api().clSetKernelArg(kernel, index, size, bytes);
+  if (code == CL_INVALID_ARG_SIZE && size > sizeof(cl_ulong)) [[unlikely]] {
+    return api().clSetKernelArg(kernel, index, size - kPadding, bytes);
+  }
+  return code;
+}
 
 // clFinish. Mesa 22.3's rusticl returns from it before the last read has
 // arrived.
