@@ -52,7 +52,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--cases", type=int, default=1, help="of a test")
     parser.add_argument("--seed", type=int, default=0, help="which cases")
-    parser.add_argument("--time-limit", type=int, default=120, help="seconds a case")
+    parser.add_argument("--time-limit", type=int, default=300, help="seconds a case")
     parser.add_argument("--out", type=Path, metavar="FILE", help="everything as JSON")
     parser.add_argument("--json", action="store_true", help="the summary on stdout")
     options = parser.parse_args(arguments)
