@@ -72,7 +72,7 @@ LEFT_OUT_OF_GPU_CLASS = {
 FASTEST = {
     "attention_units": {"test_exact_weights": "24"},
     "batch_norm": {"test_batch_norm_formats_of_gradients": "shape3"},
-    "rearrange": {"test_cat_of_equal_shapes": "dtype0"},
+    "rearrange": {"test_cat_of_equal_shapes": "5"},
     "scan": {"test_sums_by_vectors": "size5"},
 }
 # Kernels that no case launches, and why.

@@ -191,27 +191,27 @@ def test_errors_are_the_cpus(device, call):
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
 )
-def test_cat_of_equal_shapes(device, dtype):
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
+def test_cat_of_equal_shapes(device, count, dtype):
     """On GPUs up to four of them in one launch."""
-    for count in (1, 2, 3, 5, 9):
-        tensors = [(torch.randn(3, 5, 7) * 9).to(dtype) for _ in range(count)]
-        layouts = (
-            tensors,
-            [tensor.transpose(0, 2) for tensor in tensors],
-            [tensor[:, 1:4:2] for tensor in tensors],
-            [tensor[:0] for tensor in tensors],
-            [tensors[0].transpose(0, 2).contiguous().transpose(0, 2), *tensors],
-            [tensors[0].expand(3, 5, 7)[:, :1].expand(3, 5, 7)] * count,
-        )
-        for inputs in layouts:
-            ours = [tensor.to(device) for tensor in inputs]
-            ours = [
-                mine.as_strided(it.size(), it.stride()) if 0 in it.stride() else mine
-                for mine, it in zip(ours, inputs, strict=True)
-            ]
-            for dim in (0, 1, 2):
-                assert torch.equal(torch.cat(ours, dim).cpu(), torch.cat(inputs, dim))
-                stacked = torch.stack(inputs, dim)
-                assert torch.equal(torch.stack(ours, dim).cpu(), stacked)
-                out = torch.empty_like(stacked, device=device)[..., :0]
-                assert torch.equal(torch.stack(ours, dim, out=out).cpu(), stacked)
+    tensors = [(torch.randn(3, 5, 7) * 9).to(dtype) for _ in range(count)]
+    layouts = (
+        tensors,
+        [tensor.transpose(0, 2) for tensor in tensors],
+        [tensor[:, 1:4:2] for tensor in tensors],
+        [tensor[:0] for tensor in tensors],
+        [tensors[0].transpose(0, 2).contiguous().transpose(0, 2), *tensors],
+        [tensors[0].expand(3, 5, 7)[:, :1].expand(3, 5, 7)] * count,
+    )
+    for inputs in layouts:
+        ours = [tensor.to(device) for tensor in inputs]
+        ours = [
+            mine.as_strided(it.size(), it.stride()) if 0 in it.stride() else mine
+            for mine, it in zip(ours, inputs, strict=True)
+        ]
+        for dim in (0, 1, 2):
+            assert torch.equal(torch.cat(ours, dim).cpu(), torch.cat(inputs, dim))
+            stacked = torch.stack(inputs, dim)
+            assert torch.equal(torch.stack(ours, dim).cpu(), stacked)
+            out = torch.empty_like(stacked, device=device)[..., :0]
+            assert torch.equal(torch.stack(ours, dim, out=out).cpu(), stacked)
