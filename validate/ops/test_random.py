@@ -45,14 +45,21 @@ def test_numbers_depend_on_seed_and_shape_only(device, fill, dtype):
         (lambda x: x.uniform_(-2, 3), stats.uniform(-2, 5)),
         (lambda x: x.normal_(1, 2), stats.norm(1, 2)),
         (lambda x: x.exponential_(0.5), stats.expon(scale=2)),
-        (lambda x: x.cauchy_(1, 2), stats.cauchy(1, 2)),
         (lambda x: x.log_normal_(0.1, 0.4), stats.lognorm(0.4, scale=2.718281828**0.1)),
     ],
-    ids=["uniform", "normal", "exponential", "cauchy", "log_normal"],
+    ids=["uniform", "normal", "exponential", "log_normal"],
 )
 def test_distribution(device, fill, distribution):
     torch.manual_seed(11)
     x = fill(torch.full((COUNT,), float("nan"), device=device))
+    assert stats.kstest(x.cpu().double().numpy(), distribution.cdf).pvalue > 1e-4
+
+
+def test_cauchy(device):
+    """Apart from the others, of which a simulator runs one: it has a kernel of its own."""
+    torch.manual_seed(11)
+    x = torch.full((COUNT,), float("nan"), device=device).cauchy_(1, 2)
+    distribution = stats.cauchy(1, 2)
     assert stats.kstest(x.cpu().double().numpy(), distribution.cdf).pvalue > 1e-4
 
 
