@@ -465,3 +465,15 @@ def test_a_batch_norm_beside_statistics_of_another_dtype(out, trains, is_known):
     mine = RuntimeError("expected scalar type Float but found Double")
     assert bool(known.error(program, mine, None)) == is_known
     assert not known.error(program, mine, ValueError("another"))
+
+
+@pytest.mark.parametrize("steps", [(), (3,)])
+def test_a_gradient_of_a_batch_norm_with_a_strided_weight(steps):
+    inputs = {name: Input(torch.rand(2)) for name in range(1, 5)}
+    inputs |= {0: Input(torch.rand(1, 2)), 3: Input(torch.rand(2), Layout((0,), steps))}
+    step = Step("op:nn.functional.batch_norm", tuple(map(Ref, range(5))), result=5)
+    program = Program(inputs, [step, Step("backward", ())], "normalization")
+    is_strided = bool(steps)
+    for other, is_known in ((0.5, False), (float("nan"), is_strided)):
+        reason = f"1 of 2 elements differ in NaN or infinity: 0.4, expected {other}"
+        assert bool(known.value(program, "gradient of t0", reason, ())) == is_known
