@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -42,6 +43,7 @@ EXACT = {
     "imul": lambda x, y: operator.imul(x.clone(), y),
     "clamp_min": lambda x, y: torch.clamp(x, min=y),
     "clamp_max": lambda x, y: torch.clamp(x, max=y),
+    "clamp": lambda x, y: torch.clamp(x, min=-y, max=y),
 }
 # Of which drivers round the last bit otherwise, or the CPU rounds twice.
 ROUNDED = {
@@ -55,7 +57,12 @@ ROUNDED = {
     "xlog1py": torch.special.xlog1py,
     "addcmul": lambda x, y: torch.addcmul(x, x, y),
     "addcdiv": lambda x, y: torch.addcdiv(x, x, y),
+    "mse_loss": partial(F.mse_loss, reduction="none"),
+    "smooth_l1_loss": partial(F.smooth_l1_loss, reduction="none"),
+    "huber_loss": partial(F.huber_loss, reduction="none"),
 }
+# Whose other operands are no numbers here, and stand on the right.
+_OF_TENSORS = ("clamp_min", "clamp_max", "clamp", *(n for n in ROUNDED if "loss" in n))
 
 
 def _values(dtype: torch.dtype) -> torch.Tensor:
@@ -89,22 +96,45 @@ def _check(function, x, y, device, steps: int, name: str) -> None:
     assert same.all(), f"{name}: {result[~same]}, expected {expected[~same]}"
 
 
-# Each case compiles five kernels.
+# Each case compiles five kernels. A loss warns of targets that are broadcast.
+@pytest.mark.filterwarnings("ignore:Using a target size")
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("name", [*EXACT, *ROUNDED])
 def test_binary(device, name, dtype):
     function = (EXACT | ROUNDED)[name]
-    takes_numbers = name not in ("clamp_min", "clamp_max")
+    takes_numbers = name not in _OF_TENSORS
     for value in (*INTEGERS, 2049.3, 257.3):
         for kind, other in _others(value).items():
             if kind == "number" and not takes_numbers:
                 continue
             text = f"{name} of {kind} {value}"
             _check(function, _values(dtype), other, device, name in ROUNDED, text)
-            if kind == "number" or name in ("iadd", "imul", "clamp_min", "clamp_max"):
+            if kind == "number" or name in ("iadd", "imul", *_OF_TENSORS):
                 continue
             _check(function, other, _values(dtype), device, name in ROUNDED, text)
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_whole_quotients(device, dtype, mode):
+    """float64 is the judge: the CPU's vectors round a quotient before its fraction is
+    cut, and 2048 / 3 is 684 in bfloat16. As there, a divisor that is a number or has no
+    dimension is not rounded to the common dtype."""
+    divide = partial(torch.div, rounding_mode=mode)
+    x = _values(dtype)
+    for value in (*INTEGERS, 2049.3, 257.3):
+        rounded = torch.tensor(value).to(dtype).double()
+        for kind, other in _others(value).items():
+            divisor = rounded if kind == "tensor" else torch.tensor(value).double()
+            pairs = [((x, other), divide(x.double(), divisor))]
+            if kind != "number":
+                pairs.append(((other, x), divide(rounded, x.double())))
+            for operands, expected in pairs:
+                expected = expected.to(dtype)
+                result = divide(*(_there(it, device) for it in operands)).cpu()
+                same = (result == expected) | (result.isnan() & expected.isnan())
+                assert same.all(), f"{kind} {value}: {result}, expected {expected}"
 
 
 def test_cases_of_users(device):

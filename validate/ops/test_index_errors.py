@@ -214,6 +214,18 @@ CASES: dict[str, tuple[Callable, tuple | None, tuple, str]] = {
         (L([3, 5]),),
         _bounds("scatter", 5, 1, 4),
     ),
+    "one_hot_negative": (
+        lambda i: F.one_hot(i, 4),
+        None,
+        (L([3, -1]),),
+        _bounds("scatter", -1, 1, 4),
+    ),
+    "max_unpool1d": (
+        lambda x, i: F.max_unpool1d(x[0, 0], i[0, 0], 2),
+        (IMAGE, torch.arange(12).view(1, 1, 4, 3) % 6),
+        (IMAGE, torch.arange(12).view(1, 1, 4, 3) % 7),
+        _bounds("max_unpool2d", 6, 1, 6),
+    ),
     "max_unpool2d": (
         lambda x, i: F.max_unpool2d(x, i, 2),
         (IMAGE, torch.arange(12).view(1, 1, 4, 3) * 4),
@@ -275,6 +287,16 @@ CASES: dict[str, tuple[Callable, tuple | None, tuple, str]] = {
         _target("ctc_loss", 3),
     ),
 }
+
+
+def _of_32_bits(tensors: tuple) -> tuple:
+    return tuple(t.int() if t.dtype == torch.int64 else t for t in tensors)
+
+
+for _name in ("index", "index_select", "index_add", "embedding", "embedding_bag_sum"):
+    _call, *_tensors, _text = CASES[_name]
+    CASES[f"{_name}_of_32_bits"] = (_call, *map(_of_32_bits, _tensors), _text)
+
 DIVISIONS: dict[str, tuple[str, Callable]] = {
     "//": ("floor_divide", lambda x, y: x // y),
     "%": ("remainder", lambda x, y: x % y),

@@ -335,6 +335,9 @@ def test_unchecked_indices_are_reported(device):
     )
     with pytest.raises(IndexError, match="out of bounds for dimension 1 with size 9"):
         (bad @ torch.ones(9, 2, device=device)).sum().item()
+    factors = torch.ones(6, 2, device=device), torch.ones(2, 9, device=device)
+    with pytest.raises(IndexError, match="out of bounds for dimension 1 with size 9"):
+        torch.sparse.sampled_addmm(bad, *factors).values().sum().item()
     short = torch.sparse_csr_tensor(
         crow[:4], col, values, (6, 9), check_invariants=False
     )
