@@ -40,7 +40,7 @@ _SHORT = {
     "bool": "bool",
 }
 _STATUSES = {
-    "native": "kernels of this project",
+    "native": "kernels of this project; with the forms that PyTorch derives from one",
     "composite": "made of other operators by PyTorch",
     "on purpose": "runs on the CPU, quietly: no inner loop needs it",
     "missing": "runs on the CPU, with a warning",
@@ -50,11 +50,10 @@ _SECTIONS = {
     "on purpose": "On the CPU, on purpose",
     "native": "Native",
 }
-_COMPOSITE = (
-    "CompositeImplicitAutograd",
-    "CompositeExplicitAutograd",
-    "CompositeExplicitAutogradNonFunctional",
-)
+# Of a structured operator: it calls the kernel of the out= form.
+_DERIVED = "CompositeExplicitAutogradNonFunctional"
+_COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", _DERIVED)
+_SPARSE = ("SparsePrivateUse1", "SparseCsrPrivateUse1")
 
 
 def registered(key: str) -> set[str]:
@@ -62,10 +61,22 @@ def registered(key: str) -> set[str]:
     return {name.removeprefix("aten::") for name in names if name.startswith("aten::")}
 
 
+def _family(overload: str) -> str:
+    """Without the underscore of its in-place form."""
+    name = overload.partition(".")[0]
+    return name if name.startswith("__") else name.rstrip("_")
+
+
 def statuses() -> dict[str, str]:
-    """Overload -> status, for every overload that the CPU has too."""
+    """Overload -> status, for every overload that the CPU has too. The functional and
+    in-place forms of a structured operator are native with its out= form: dispatchers
+    of other devices list them so."""
     native, cpu = registered("PrivateUse1"), registered("CPU")
     composite = set().union(*map(registered, _COMPOSITE))
+    native_families = set(map(_family, native))
+    native |= {
+        name for name in cpu & registered(_DERIVED) if _family(name) in native_families
+    }
     on_purpose = {
         name.removeprefix("aten::") for name in torch_opencl._C._cpu_on_purpose()
     }
@@ -167,6 +178,8 @@ def document(
     runs: list[Run],
 ) -> str:
     devices = [run.device for run in runs]
+    native = {name for name, status in overloads.items() if status == "native"}
+    sparse = set().union(*map(registered, _SPARSE))
     lines = [
         "# Operators",
         "",
@@ -181,6 +194,11 @@ def document(
         count = sum(value == status for value in overloads.values())
         some = sum(status in family for family in grouped.values())
         lines.append(f"| {status} | {count} | {some} | {meaning} |")
+    lines += [
+        "",
+        f"For sparse layouts {len(sparse)} overloads have kernels; {len(native | sparse)} "
+        "have some kernel of this project.",
+    ]
     if runs:
         asked = " ".join(_SHORT[name] for name in runs[0].dtypes)
         lines += [
