@@ -103,10 +103,10 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         return "the CPU multiplies by alpha, and infinity by its imaginary 0"
     has_real = any(not given.values.is_complex() for given in program.inputs.values())
     if (
-        op in ("mul", "pow", "float_power", "__rpow__", "ldexp")
+        op in ("mul", "__rmul__", "pow", "float_power", "__rpow__", "ldexp")
         and "differ in NaN" in reason
         and has_real
-        and (any(infinities) or (op != "mul" and _has_infinite_power(program)))
+        and (any(infinities) or ("mul" not in op and _has_infinite_power(program)))
     ):
         return "Intel's compiler leaves out the product with a real number's part 0"
     no_integer = r"expected (?:0|-128|-32768|-2147483648|-\d{19})$"

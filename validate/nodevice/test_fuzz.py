@@ -477,3 +477,16 @@ def test_a_gradient_of_a_batch_norm_with_a_strided_weight(steps):
     for other, is_known in ((0.5, False), (float("nan"), is_strided)):
         reason = f"1 of 2 elements differ in NaN or infinity: 0.4, expected {other}"
         assert bool(known.value(program, "gradient of t0", reason, ())) == is_known
+
+
+@pytest.mark.parametrize("op", ["mul", "__rmul__"])
+def test_a_complex_infinity_times_real_numbers(op):
+    reason = "2 of 66 elements differ in NaN or infinity: -inf, expected nan"
+    for value, real, is_known in (
+        (torch.inf, torch.rand(2), True),
+        (1.0, torch.rand(2), False),
+        (torch.inf, torch.rand(2, dtype=torch.complex64), False),
+    ):
+        inputs = {0: Input(torch.full((2,), complex(value, 0))), 1: Input(real)}
+        program = Program(inputs, [Step(f"op:{op}", (Ref(0), Ref(1)), result=2)], op)
+        assert bool(known.value(program, "t2", reason, ())) == is_known
