@@ -57,10 +57,7 @@ def test_distribution(device, fill, distribution):
 
 def test_cauchy(device):
     """Apart from the others, of which a simulator runs one: it has a kernel of its own."""
-    torch.manual_seed(11)
-    x = torch.full((COUNT,), float("nan"), device=device).cauchy_(1, 2)
-    distribution = stats.cauchy(1, 2)
-    assert stats.kstest(x.cpu().double().numpy(), distribution.cdf).pvalue > 1e-4
+    test_distribution(device, lambda x: x.cauchy_(1, 2), stats.cauchy(1, 2))
 
 
 @pytest.mark.parametrize(
