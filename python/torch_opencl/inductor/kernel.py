@@ -9,12 +9,14 @@ import sympy
 import torch
 from torch._inductor.codegen.common import DeferredLine, IndentedBuffer, PythonPrinter
 from torch._inductor.codegen.simd import SIMDKernel
+from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from .index_range import fits_32_bits
 from .operations import OpenCLOverrides, has_lanes, operand
 from .printer import print_index
 from .reductions import Accumulator, accumulator
@@ -172,7 +174,37 @@ class KernelBody(SIMDKernel):
                 return False
         return True
 
-    def each_lane(self, index: sympy.Expr, lines: IndentedBuffer) -> str:
+    def _bound(self, symbol: sympy.Symbol) -> sympy.Expr:
+        """The greatest value; 0 of values that have 64 bits."""
+        if self._variable(symbol) is not None:
+            return sympy.S.Zero
+        entry = self._entry(symbol)
+        if entry is None:
+            return symbol if symbol_is_type(symbol, _SIZES) else sympy.oo
+        return entry.length - 1
+
+    def index_text(self, index: sympy.Expr, is_access: bool, lanes=None) -> str:
+        """The index as text, with ``lanes`` in place of symbols."""
+        places = dict(lanes or {})
+        elements = sympy_product(tree.numel for tree in self.range_trees)
+        if self.index_dtype == "int" and not fits_32_bits(
+            index, self._bound, elements, is_access
+        ):
+            for symbol in index.free_symbols:
+                if self._entry(symbol) is not None:
+                    wide = sympy.Symbol(
+                        f"((long){symbol})", integer=True, nonnegative=True
+                    )
+                    places[symbol] = places.get(symbol, symbol).xreplace({symbol: wide})
+        return super().index_to_str(index.xreplace(places))
+
+    def index_to_str(self, index: sympy.Expr) -> str:
+        """Of the index of an element."""
+        return self.index_text(index, is_access=True)
+
+    def each_lane(
+        self, index: sympy.Expr, lines: IndentedBuffer, is_access: bool = True
+    ) -> str:
         """The index of lane ``m``. What holds vectors is first stored as arrays."""
         lanes = {}
         for symbol in index.free_symbols:
@@ -183,7 +215,7 @@ class KernelBody(SIMDKernel):
                 )
             elif self._is_along_lanes(symbol):
                 lanes[symbol] = symbol + sympy.Symbol("m", integer=True)
-        return self.index_to_str(index.xreplace(lanes))
+        return self.index_text(index, is_access, lanes)
 
     def as_array(self, variable, lines: IndentedBuffer) -> str:
         name = self.new_name("lane")
@@ -227,15 +259,15 @@ class KernelBody(SIMDKernel):
         kind = torch.int64 if whole else compute_dtype(dtype)
         stride = self.lane_stride(index)
         if stride == 0:
-            text = f"(({SCALAR[kind]})({self.index_to_str(index)}))"
+            text = f"(({SCALAR[kind]})({self.index_text(index, False)}))"
             value = Text(text, kind, False, outer)
         elif stride is not None and whole:
-            text = f"((long16)({self.index_to_str(index)}) + "
+            text = f"((long16)({self.index_text(index, False)}) + "
             text += f"convert_long16(LANE_NUMBERS) * {stride}l)"
             value = Text(text, kind, True, outer)
         else:
             value = self._gathered(
-                kind, lambda lines: f"({self.each_lane(index, lines)})", outer
+                kind, lambda lines: f"({self.each_lane(index, lines, False)})", outer
             )
         return OpenCLOverrides.to_dtype(value, dtype)
 
@@ -395,7 +427,7 @@ class KernelBody(SIMDKernel):
             raise NotGenerated("checks of vectors")
         self.reports = True
         self.compute.writeline(
-            f"checked_index(record, op, {self.index_to_str(expr)}, 0, "
+            f"checked_index(record, op, {self.index_text(expr, False)}, 0, "
             f"{self.index_to_str(size)}, 0);"
         )
 

@@ -110,6 +110,34 @@ def _comparison(lowered: Callable) -> Callable:
     return compare
 
 
+def _division(lowered: Callable) -> Callable:
+    """Inductor's floor of a rounded quotient is 10 for 1 / 0.1, aten's 9."""
+
+    def divide(a, b, rounding_mode=None):
+        operands = lowering.promote_constants((a, b))
+        dtype = lowering.get_promoted_dtype(
+            *operands,
+            type_promotion_kind=lowering.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT,
+        )
+        is_ours = any(map(_is_ours, (a, b)))
+        if rounding_mode != "floor" or not (is_ours and dtype.is_floating_point):
+            return lowered(a, b, rounding_mode=rounding_mode)
+        operands = [lowering.to_dtype(operand, dtype) for operand in operands]
+        return make_pointwise(ops.floordiv)(*lowering.broadcast_tensors(*operands))
+
+    return divide
+
+
+def _next_number(lowered: Callable, op) -> Callable:
+    """That of a half type is none in float32, which fused ops compute in."""
+    of_aten = lowering.fallback_handler(op, add_to_fallback_set=False)
+
+    def nextafter(a, b):
+        return (lowered if a.get_dtype().itemsize > 2 else of_aten)(a, b)
+
+    return nextafter
+
+
 def _attention(lowered: Callable) -> Callable:
     """The seed and offset of its dropout are the host's, but no work for the CPU."""
 
@@ -133,6 +161,10 @@ def install() -> None:
     for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
         for op in (packet.Tensor, packet.Scalar):
             lowerings[op] = _comparison(lowerings[op])
+    op = aten.div.Tensor_mode
+    lowerings[op] = _division(lowerings[op])
+    op = aten.nextafter.default
+    lowerings[op] = _next_number(lowerings[op], op)
     op = aten.var_mean.correction
     lowerings[op] = _of_elements(lowerings[op], op)
     for op, in_place in (
