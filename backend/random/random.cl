@@ -207,6 +207,6 @@ DISTRIBUTION random_integer(PARAMETERS(integer_t), const ulong range, const long
 #endif
 }
 
-#if defined(GAMMA) || defined(POISSON) || defined(BINOMIAL)
+#if defined(GAMMA) || defined(LOG_GAMMA) || defined(POISSON) || defined(BINOMIAL)
 #include "rejection.clh"
 #endif

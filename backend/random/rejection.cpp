@@ -89,20 +89,22 @@ Tensor binomial(const Tensor& count,
   return draw(*n, *p, generator, "BINOMIAL");
 }
 
-// Gamma numbers over their sum, in float for the half types.
+// Gamma numbers over their sum, in float for the half types. Of their
+// logarithms, for all those of a small concentration may be too small to tell
+// apart.
 Tensor sample_dirichlet(const Tensor& self, MaybeGenerator generator) {
   check_floating("dirichlet", self);
   const at::ScalarType compute = compute_type(self.scalar_type());
-  const Tensor gamma = standard_gamma(self.to(compute), generator);
+  const Tensor concentration = self.to(compute);
+  const Tensor logarithms =
+      draw(concentration, concentration, generator, "LOG_GAMMA");
   const bool is_double = compute == at::kDouble;
   const double least = is_double ? std::numeric_limits<double>::min()
                                  : std::numeric_limits<float>::min();
   const double most = 1 - (is_double ? std::numeric_limits<double>::epsilon()
                                      : std::numeric_limits<float>::epsilon()) /
                               2;
-  return gamma.div(gamma.sum(-1, true))
-      .clamp_(least, most)
-      .to(self.scalar_type());
+  return logarithms.softmax(-1).clamp_(least, most).to(self.scalar_type());
 }
 
 }  // namespace

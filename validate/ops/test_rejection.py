@@ -62,6 +62,38 @@ def test_dirichlet(device):
         assert stats.kstest(column.numpy(), marginal.cdf).pvalue > 1e-4
 
 
+def _has_moments(numbers: torch.Tensor, mean: float, variance: float) -> None:
+    """Within five standard errors."""
+    numbers, count = numbers.cpu().double(), numbers.numel()
+    assert abs(numbers.mean() - mean) < 5 * (variance / count) ** 0.5
+    assert abs(numbers.var() / variance - 1) < 5 * (2 / count) ** 0.5
+
+
+@pytest.mark.parametrize("rate", [1e6, 1e7, 1e8])
+def test_large_rates(device, rate):
+    """Their probabilities are small differences of large terms."""
+    _has_moments(torch.poisson(torch.full((1 << 17,), rate, device=device)), rate, rate)
+
+
+@pytest.mark.parametrize("p", [0.5, 0.01, 0.99])
+def test_large_counts(device, p):
+    n = torch.full((1 << 17,), 1e8, device=device)
+    numbers = torch.binomial(n, torch.full_like(n, p))
+    p = torch.tensor(p).double().item()  # as a float32
+    _has_moments(numbers, 1e8 * p, 1e8 * p * (1 - p))
+
+
+@pytest.mark.parametrize("concentration", [0.005, 0.01, 0.1])
+def test_small_concentrations(device, concentration):
+    """Most gamma numbers of them are 0 in float32."""
+    shapes = torch.full((1 << 17, 2), concentration, device=device)
+    x = torch._sample_dirichlet(shapes).cpu().double()
+    assert (x[:, 0] == 0.5).double().mean() < 2e-3
+    variance = 1 / (4 * (2 * concentration + 1))
+    assert abs(x[:, 0].var() / variance - 1) < 0.01
+    assert abs(x[:, 0].mean() - 0.5) < 5 * (variance / len(x)) ** 0.5
+
+
 def test_parameters_at_edges(device):
     rates = torch.tensor([0.0], device=device)
     assert torch.poisson(rates).item() == 0
@@ -86,7 +118,7 @@ def test_bad_rates_are_raised_by_the_next_wait(device, rate):
 def test_infinite_parameters_end(device):
     infinite = torch.tensor([torch.inf], device=device)
     assert torch._standard_gamma(infinite).item() == torch.inf
-    assert torch.poisson(infinite).item() != 0
+    assert torch.poisson(infinite).item() == torch.inf
     half = torch.full_like(infinite, 0.5)
     assert torch.binomial(infinite, half).item() == torch.inf
 
