@@ -90,6 +90,26 @@ def test_antialias(device, mode, size, layout):
     check(lambda x: interpolate(x, size, mode=mode, antialias=True), [x], device)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("size", [(4, 6), (20, 17), (1, 30)])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_antialias_reads_no_pixel_beyond_its_filter(device, mode, size, value):
+    x = torch.randn(1, 2, 11, 13)
+    x[0, 1, 4, 6] = value
+    gradient = torch.randn(1, 2, *size)
+    gradient[0, 0, 0, size[1] // 2] = value
+    results = []
+    for place in ("cpu", device):
+        leaf = x.detach().clone().to(place).requires_grad_()
+        y = interpolate(leaf, size, mode=mode, antialias=True)
+        y.backward(gradient.to(place))
+        results.append((y.detach().cpu(), leaf.grad.cpu()))
+    for expected, result in zip(*results, strict=True):
+        finite = expected.isfinite()
+        assert torch.equal(result.isfinite(), finite)
+        torch.testing.assert_close(result[finite], expected[finite])
+
+
 @pytest.mark.parametrize("mode", _MODES[2])
 def test_bytes(device, mode):
     x = torch.randint(256, (2, 3, 9, 8), dtype=torch.uint8)
