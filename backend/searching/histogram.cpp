@@ -43,7 +43,7 @@ void histogramdd(const Tensor& points,
     Tensor bin = at::searchsorted(edges, x, false, true).sub_(1);
     // The last bin has both of its edges.
     bin = at::where(x.eq(edges[bins]), bins - 1, bin);
-    weights = weights.mul(bin.ge(0).logical_and(bin.lt(bins)));
+    weights = weights.masked_fill(bin.lt(0).logical_or(bin.ge(bins)), 0);
     place = place.mul(bins).add(bin.clamp(0, bins - 1));
   }
   const Tensor sums =

@@ -83,3 +83,15 @@ def test_histogram(device, weighted, density):
         torch.histogram(y.to(device), 5).hist.cpu(), torch.histogram(y, 5).hist
     )
     assert torch.opencl.fallback_stats() == {}
+
+
+@pytest.mark.parametrize("weight", [float("inf"), float("nan")])
+@pytest.mark.parametrize("outside", [5.0, -5.0, float("nan")])
+def test_weights_of_points_outside(device, outside, weight):
+    x = torch.tensor([0.1, 0.9, outside])
+    options = {"range": (0.0, 1.0), "weight": torch.tensor([1.0, 2.0, weight])}
+    expected = torch.histogram(x, 2, **options)
+    options["weight"] = options["weight"].to(device)
+    assert torch.equal(
+        torch.histogram(x.to(device), 2, **options).hist.cpu(), expected.hist
+    )
