@@ -260,6 +260,7 @@ std::string reduce_text(const ReductionKey& key) {
     case ReductionLayout::kOuter:
       text += !key.is_vector     ? outer_text(key)
               : *key.op->extreme ? outer_extremes_text(key)
+              : key.op->moments  ? outer_moments_text(key)
                                  : outer_vectors_text(key);
       break;
     default:

@@ -57,6 +57,7 @@ std::string inner_vectors_text(const ReductionKey& key);
 std::string inner_extremes_text(const ReductionKey& key);
 std::string inner_moments_text(const ReductionKey& key);
 std::string outer_vectors_text(const ReductionKey& key);
+std::string outer_moments_text(const ReductionKey& key);
 std::string outer_extremes_text(const ReductionKey& key);
 
 }  // namespace torch_opencl::ops

@@ -140,7 +140,8 @@ std::string inner_extremes_text(const ReductionKey& key) {
          finish_text(key, key.is_split) + "}\n";
 }
 
-// A run's sum, then its squared deviations from the mean, by vectors.
+// A run's sum above its first element, then its squared deviations from the
+// mean, by vectors.
 std::string inner_moments_text(const ReductionKey& key) {
   const auto sum_text = [&key](const std::string& total,
                                const std::string& term) {
@@ -167,10 +168,13 @@ std::string inner_moments_text(const ReductionKey& key) {
   };
   return kOutputsText + kept_text(key, true, 0) +
          "state_t state = IDENTITY, lost = IDENTITY;\n" + lines_text(key) +
-         "lanes_t lanes0, lanes1, lanes2, lanes3;\n" + sum_text("sum", "x") +
-         "const compute_t mean = sum / run;\n" +
-         sum_text("deviations", "(x - mean) * (x - mean)") +
-         fold_text(key, "state", "lost", "welford_of(mean, deviations, run)") +
+         "lanes_t lanes0, lanes1, lanes2, lanes3;\nconst compute_t shift = "
+         "shift_of(" +
+         load_text(key.inputs[0], "input0", "at") + ");\n" +
+         sum_text("sum", "x - shift") + "const compute_t mean = sum / run;\n" +
+         sum_text("deviations", "(x - shift - mean) * (x - shift - mean)") +
+         fold_text(
+             key, "state", "lost", "welford_of(shift, mean, deviations, run)") +
          "r += run;\n}\n" + regain_text(key, "state", "lost") +
          finish_text(key, key.is_split) + "}\n";
 }
@@ -383,6 +387,49 @@ std::string outer_vectors_text(const ReductionKey& key) {
              key,
              "state_t lane[LANES];\nvstore16(folded[v], 0, lane);\n",
              "lane[l]");
+}
+
+// Lines as above; rows of a line count alike, so one division is for all.
+std::string outer_moments_text(const ReductionKey& key) {
+  const std::string step =
+      "if (since == 1) {\nshifts[v] = shift_of(x);\n"
+      "means[v] = deviations[v] = 0;\n}\n"
+      "const lanes_t above = x - shifts[v], delta = above - means[v];\n"
+      "means[v] += delta * share;\n"
+      "deviations[v] += delta * (above - means[v]);\n";
+  return runs_text(key, "COLUMNS") +
+         "const int whole = width / LANES;\n"
+         "const int rest = width - whole * LANES;\n"
+         "base0 += (index_t)column;\n" +
+         move_outputs_text(key, "(index_t)column * ") +
+         "lanes_t shifts[COLUMNS / LANES], means[COLUMNS / LANES];\n"
+         "lanes_t deviations[COLUMNS / LANES];\n"
+         "state_t folded[COLUMNS], lost[COLUMNS];\n"
+         "for (int i = 0; i < width; ++i) folded[i] = lost[i] = IDENTITY;\n"
+         "int since = 0;\n"
+         "for (count_t r = begin; r < end; ++r) {\ncount_t linear = r;\n" +
+         offsets_text(
+             {{"at", "reduced_strides0"}}, "reduced_sizes", 0, key.reduced) +
+         "at += base0;\n"
+         "const compute_t share = 1 / (compute_t)++since;\n"
+         "for (int v = 0; v < whole; ++v) {\nconst lanes_t x = " +
+         load_vector_text(key, "at + v * LANES") + ";\n" + step +
+         "}\nif (rest > 0) {\nconst int v = whole;\n" +
+         load_rest_text(key, "at") + "const lanes_t x = vload16(0, last);\n" +
+         step +
+         "}\nif (since == BLOCK / LANES || r + 1 == end) {\n"
+         "for (int i = 0; i < width; ++i) {\n"
+         "const int v = i / LANES, l = i % LANES;\n" +
+         fold_text(key,
+                   "folded[i]",
+                   "lost[i]",
+                   "welford_of(((const compute_t *)&shifts[v])[l], "
+                   "((const compute_t *)&means[v])[l], "
+                   "((const compute_t *)&deviations[v])[l], since)") +
+         "}\nsince = 0;\n}\n}\n"
+         "for (int i = 0; i < width; ++i) {\n" +
+         regain_text(key, "folded[i]", "lost[i]") + "}\n" +
+         finish_lanes_text(key, "", "folded[v * LANES + l]");
 }
 
 // As the vectors above, of values and their places. Rows come in the order of

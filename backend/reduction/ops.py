@@ -94,11 +94,11 @@ REDUCTION = (
     Reduction(
         "var.correction_out",
         "std_var_stub",
-        "welford_of(0, 0, 0)",
+        "welford_of(0, 0, 0, 0)",
         "welford_add(state, x)",
         "welford_merge(a, b)",
         state="welford_t",
-        results=("deviation(state, correction, take_sqrt)", "state.mean"),
+        results=("deviation(state, correction, take_sqrt)", "state.shift + state.mean"),
         scalars="correction take_sqrt",
         also=(
             "var.correction",

@@ -224,7 +224,7 @@ class Launcher {
     const bool is_inner = key_.layout == ReductionLayout::kInner;
     // Places along an only dimension, of 32 bits, where they are vectors.
     const bool has_vectors =
-        op_.vectorizable || (op_.moments && is_inner) ||
+        op_.vectorizable || op_.moments ||
         (*op_.extreme &&
          (is_inner || (problem_.reduced == 1 && !problem_.is_large)));
     key_.is_vector = key_.input_count == 1 && key_.units == 1 && has_vectors &&

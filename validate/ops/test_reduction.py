@@ -149,18 +149,30 @@ def test_places_of_extremes(device, size, dim, kind, dtype):
 
 
 @pytest.mark.parametrize("size", [(3, 8191), (5, 20001), (2, 7, 33), (4, 16), (2, 9)])
-@pytest.mark.parametrize("mean", [0.0, 1000.0])
+@pytest.mark.parametrize("mean", [0.0, 1000.0, -1e5])
 def test_variance_against_float64(device, size, mean):
-    """Of runs: the mean of each is taken off before squares are summed."""
+    """As exact beside a large mean."""
     x = torch.randn(size) + mean
-    for dim in (-1, tuple(range(len(size)))):
+    for dim in (-1, 0, len(size) // 2, tuple(range(len(size)))):
         for correction in (0, 1):
             exact = torch.var_mean(x.double(), dim, correction=correction)
             result = torch.var_mean(x.to(device), dim, correction=correction)
             for wanted, got in zip(exact, result, strict=True):
                 torch.testing.assert_close(
-                    got.cpu().double(), wanted, rtol=1e-4, atol=1e-4
+                    got.cpu().double(), wanted, rtol=2e-6, atol=1e-6
                 )
+
+
+@pytest.mark.parametrize("place", [0, 1, 37, 39])
+def test_variance_of_infinities(device, place):
+    x = torch.randn(40, 40)
+    x[place, :], x[:, place] = torch.inf, -torch.inf
+    for dim in (0, 1):
+        variance, mean = torch.var_mean(x.to(device), dim)
+        assert variance.isnan().all() and not mean.isfinite().any()
+    x = torch.tensor([[torch.inf], [-torch.inf], [2.0]])
+    mean = torch.var_mean(x.to(device), 1, correction=0)[1]
+    assert torch.equal(mean.cpu(), x[:, 0])
 
 
 @pytest.mark.sampled(1)
