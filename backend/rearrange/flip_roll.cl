@@ -1,11 +1,9 @@
-// flip and roll on CPUs: a copy whose source is walked backwards along flipped
-// dimensions, and from the middle, then from the start, along rolled ones. Dimensions
-// lie in the order of the result's memory, and one that continues its neighbour has been
-// joined to it. A work-item writes a segment of `chunk` rows of dimension 0, by vectors;
-// the last of a run overlaps the one before. Pixels of three channels of which either
-// the pixels or the channels are flipped are a row of dimension 0 all the same.
+// flip and roll: a copy whose source is walked backwards along flipped dimensions, and
+// from the middle, then from the start, along rolled ones. Dimensions lie in the order
+// of the result's memory, and one that continues its neighbour has been joined to it.
 
 #include "types.clh"
+#include "index.clh"
 
 #ifndef DIRECTION
 #define DIRECTION 1  // of a row of the source: -1 is backwards, 0 has gaps
@@ -14,9 +12,13 @@
 #define THREES 0  // pixels of three channels: DIRECTION is that of the pixels
 #endif
 
+#ifndef WG_SIZE
+#define WG_SIZE 64  // of move_elements
+#endif
+
 #define RANK 8
 
-// The host's Problem.
+// The host's FlipRollProblem.
 typedef struct {
   long sizes[RANK];
   long turns[RANK];  // the place that reads the source's first element again
@@ -84,6 +86,9 @@ inline void move_run(global storage_t *y, const global storage_t *x, int size, l
 #endif
 }
 
+// On CPUs: a work-item writes a segment of `chunk` rows of dimension 0, by vectors; the
+// last of a run overlaps the one before. Pixels of three channels of which either the
+// pixels or the channels are flipped are a row of dimension 0 all the same.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void move_rows(
     const problem_t problem, TENSOR(storage_t, out), CONST_TENSOR(storage_t, self)) {
   const problem_t *p = &problem;
@@ -117,4 +122,27 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void move_rows(
       y -= p->sizes[d] * p->out_strides[d];
     }
   }
+}
+
+// On GPUs: a work-item moves one element.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void move_elements(
+    const problem_t problem,
+    TENSOR(storage_t, out),
+    CONST_TENSOR(storage_t, self),
+    const long elements) {
+  const problem_t *p = &problem;
+  if ((long)get_global_id(0) >= elements) return;
+  index_t rest = get_global_id(0);
+  long from = p->start, to = 0;
+  // Unrolled: constant indices keep the problem out of private memory.
+#pragma unroll
+  for (int d = 0; d < RANK; ++d) {
+    if (d >= p->rank) break;
+    const index_t size = p->sizes[d];
+    const index_t place = rest % size;
+    rest /= size;
+    from += (place < p->turns[d] ? place : place - size) * p->self_strides[d];
+    to += place * p->out_strides[d];
+  }
+  POINTER(out)[to] = POINTER(self)[from];
 }

@@ -1,5 +1,4 @@
 // flip and roll: permutations of elements.
-#include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/bits.h"
 #include "../common/integers.h"
@@ -10,9 +9,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/flip_ops.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/roll_ops.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/library.h>
 
@@ -120,18 +117,7 @@ std::optional<FlipRollProblem> problem_of(const Tensor& self,
   return p;
 }
 
-// Copies all dimensions at once and returns true, unless they are too many.
-bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
-  if (out.element_size() > int64_t{sizeof(int64_t)}) {
-    moves.emplace_back();
-    return move_at_once(
-        at::view_as_real(self), at::view_as_real(out), std::move(moves));
-  }
-  std::optional<FlipRollProblem> problem = problem_of(self, out, moves);
-  if (!problem) {
-    return false;
-  }
-  FlipRollProblem& p = *problem;
+void launch_rows(const Tensor& self, const Tensor& out, FlipRollProblem& p) {
   const bool threes = joins_threes(p);
   const int64_t units = aten::device_of(out).info().compute_units;
   const int64_t elements =
@@ -156,6 +142,40 @@ bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
          p,
          arg(out),
          arg_in(self));
+}
+
+void launch_elements(const Tensor& self,
+                     const Tensor& out,
+                     const FlipRollProblem& p) {
+  launch(out,
+         sources::flip_roll,
+         "move_elements",
+         {{"DTYPE", bits_dtype(out.element_size())},
+          {"INDEX64", !fits_int32(out.numel())},
+          {"WG_SIZE", kWorkGroup}},
+         range(out.numel(), kWorkGroup),
+         p,
+         arg(out),
+         arg_in(self),
+         out.numel());
+}
+
+// Copies all dimensions at once and returns true, unless they are too many.
+bool move_at_once(const Tensor& self, const Tensor& out, Moves moves) {
+  if (out.element_size() > int64_t{sizeof(int64_t)}) {
+    moves.emplace_back();
+    return move_at_once(
+        at::view_as_real(self), at::view_as_real(out), std::move(moves));
+  }
+  std::optional<FlipRollProblem> problem = problem_of(self, out, moves);
+  if (!problem) {
+    return false;
+  }
+  if (aten::device_of(out).is_cpu()) {
+    launch_rows(self, out, *problem);
+  } else {
+    launch_elements(self, out, *problem);
+  }
   return true;
 }
 
@@ -182,19 +202,15 @@ Tensor flip(const Tensor& self, IntArrayRef dims) {
   if (self.numel() < 2) {
     return self.clone(at::MemoryFormat::Preserve);
   }
-  if (aten::device_of(self).is_cpu()) {
-    Moves moves(self.dim());
-    for (int64_t d = 0; d < self.dim(); ++d) {
-      moves[d].flips = flipped[d];
-    }
-    Tensor out = at::empty_like(self, at::MemoryFormat::Preserve);
-    if (move_at_once(self, out, std::move(moves))) {
-      return out;
-    }
+  Moves moves(self.dim());
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    moves[d].flips = flipped[d];
   }
-  return WithFallback<at::_ops::flip,
-                      &flip_one_by_one,
-                      Numbers::kRealAndComplex>::call(self, dims);
+  Tensor out = at::empty_like(self, at::MemoryFormat::Preserve);
+  if (move_at_once(self, out, std::move(moves))) {
+    return out;
+  }
+  return flip_one_by_one(self, dims);
 }
 
 int64_t first_of(int64_t size, int64_t shift) {
@@ -249,15 +265,11 @@ Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
   if (!rolls) {
     return self.clone(self.numel() == 0 ? at::MemoryFormat::Preserve : format);
   }
-  if (aten::device_of(self).is_cpu()) {
-    Tensor out = at::empty(self.sizes(), self.options(), format);
-    if (move_at_once(self, out, std::move(moves))) {
-      return out;
-    }
+  Tensor out = at::empty(self.sizes(), self.options(), format);
+  if (move_at_once(self, out, std::move(moves))) {
+    return out;
   }
-  return WithFallback<at::_ops::roll,
-                      &roll_one_by_one,
-                      Numbers::kRealAndComplex>::call(self, shifts, dims);
+  return roll_one_by_one(self, shifts, dims);
 }
 
 }  // namespace

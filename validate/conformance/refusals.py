@@ -244,7 +244,8 @@ COMPOSED = (
     Rule(
         "the device has the kernel that the CPU lacks: a later part refuses",
         ops=(
-            *("_unsafe_masked_index", "index_fill", "isin", "pca_lowrank"),
+            *("_unsafe_masked_index", "index_fill", "isin", "linalg.pinv:singular"),
+            *("masked.softmin", "pca_lowrank"),
             *("nn.functional.gaussian_nll_loss", "nn.functional.l1_loss"),
             "nn.functional.linear_cross_entropy",
             "nn.functional.multi_head_attention_forward",
@@ -257,6 +258,7 @@ COMPOSED = (
         "the device composes it, and a later part refuses",
         ops=(
             *("addbmm", "baddbmm", "dist", "histogram", "ldexp", "logsumexp"),
+            "masked.logsumexp",
             *("nn.functional.bilinear", "nn.functional.soft_margin_loss"),
             *("nn.functional.threshold", "normal"),
         ),
@@ -272,7 +274,7 @@ COMPOSED = (
             *("_upsample_bilinear2d_aa", "addr", "allclose", "argsort", "cross"),
             *("dot", "inner", "kthvalue", "linalg.cholesky", "linalg.cholesky_ex"),
             *("linalg.cross", "linalg.ldl_factor", "linalg.ldl_factor_ex", "matmul"),
-            "msort",
+            *("msort", "special.ndtr"),
             *("nn.functional.nll_loss", "nn.functional.scaled_dot_product_attention"),
             *("put", "scatter", "sort", "topk", "vdot"),
             *(f"index_reduce:{x}" for x in ("amax", "amin", "mean", "prod")),
