@@ -111,6 +111,7 @@ bool invalidate_all_packed(int device_index) {
   std::vector<Ranges::node_type> invalid;
   bool has_packed = false;
   const std::lock_guard lock(mutex);
+  invalid.reserve(ranges().size());  // before any is taken: it may throw
   for (auto next = ranges().begin(); next != ranges().end();) {
     const auto range = next++;
     if (range->second.segment->device_index != device_index ||

@@ -6,11 +6,15 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Result, name, parameters, arguments, and how the function gives a status back. */
 #define FAILING(_)                                                                     \
   _(cl_int, clRetainMemObject, (cl_mem memory), (memory), return failure.code)         \
   _(cl_int, clReleaseMemObject, (cl_mem memory), (memory), return failure.code)        \
+  _(cl_int, clSetMemObjectDestructorCallback,                                          \
+    (cl_mem memory, void(CL_CALLBACK *notify)(cl_mem, void *), void *data),            \
+    (memory, notify, data), return failure.code)                                       \
   _(cl_int, clWaitForEvents, (cl_uint count, const cl_event *events), (count, events), \
     return failure.code)                                                               \
   _(cl_int, clEnqueueMarkerWithWaitList,                                               \
@@ -99,6 +103,16 @@ static void count_references(const char *name, intptr_t result) {
     return result;                                           \
   }
 FAILING(DEFINE)
+
+/* Of buffers: nothing else maps as much at once. */
+static const size_t large_mapping = 32 << 20;
+
+void *mmap(void *address, size_t bytes, int access, int flags, int file, off_t offset) {
+  static void *(*next)(void *, size_t, int, int, int, off_t);
+  if (next == 0) next = dlsym(RTLD_NEXT, "mmap");
+  if (bytes > large_mapping && fails("mmap")) return MAP_FAILED;
+  return next(address, bytes, access, flags, file, offset);
+}
 
 /* The extension asks the loader for its functions first, and only once. */
 void *dlsym(void *handle, const char *name) {

@@ -120,6 +120,41 @@ def test_segments(run):
     )
 
 
+def test_mappings(run):
+    """A buffer whose pages cannot be had, and one that would never give them back."""
+    run(
+        PROLOGUE,
+        """
+        def mapped():
+            with open("/proc/self/statm") as pages:
+                return int(pages.read().split()[0]) << 12
+
+        check_use()
+        torch.opencl.empty_cache()
+        before = reserved(), references()
+        size = mapped()
+        for call in ("mmap", "clSetMemObjectDestructorCallback"):
+            fail(call, OUT_OF_MEMORY)
+            torch.empty(9 << 20, device=DEVICE)  # tried again
+            torch.opencl.empty_cache()
+            assert (reserved(), references()) == before
+            for _ in range(20):
+                fail(call, OUT_OF_MEMORY, calls=99)
+                raised(
+                    torch.OutOfMemoryError, lambda: torch.empty(9 << 20, device=DEVICE)
+                )
+            assert (reserved(), references()) == before
+            check_use()
+            torch.opencl.empty_cache()
+        fail("clSetMemObjectDestructorCallback")
+        text = raised(RuntimeError, lambda: torch.empty(9 << 20, device=DEVICE))
+        assert "-30 (CL_INVALID_VALUE)" in text, text
+        assert mapped() - size < 5 * (36 << 20), mapped() - size
+        check_use()
+        """,
+    )
+
+
 def test_a_failed_command(run):
     """Of a wait that is not known to be short: a marker tells ahead of the wait."""
     run(
