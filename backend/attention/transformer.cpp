@@ -137,12 +137,6 @@ struct _addmm_activation_out : at::meta::structured__addmm_activation {
   }
 };
 
-// Callers pack batches into nested tensors where this holds; there are none on
-// this device.
-bool _nested_tensor_from_mask_left_aligned(const Tensor&, const Tensor&) {
-  return false;
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -150,8 +144,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_native_multi_head_attention", &_native_multi_head_attention);
   m.impl("_transformer_encoder_layer_fwd",
          &at::native::transformer_encoder_layer_forward);
-  m.impl("_nested_tensor_from_mask_left_aligned",
-         &_nested_tensor_from_mask_left_aligned);
 }
 
 }  // namespace torch_opencl::ops

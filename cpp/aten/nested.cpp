@@ -1,8 +1,6 @@
 // Strided nested tensors (torch.nested) on a device.
-//
-// Their elements lie in one buffer, their sizes on the CPU. Views and moves are
-// ATen's own functions of the buffer; everything else computes on the CPU and
-// is counted as such.
+// Their elements lie in one buffer, their sizes on the CPU.
+#include "nested.h"
 
 #include "fallback_policy.h"
 
@@ -111,6 +109,8 @@ void move_last(torch::jit::Stack* stack, size_t count, at::Device device) {
   }
 }
 
+}  // namespace
+
 void nested_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   if (is_of_buffers(schema) &&
@@ -136,6 +136,8 @@ void nested_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     move_last(stack, schema.returns().size(), *device);
   }
 }
+
+namespace {
 
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&nested_fallback>());

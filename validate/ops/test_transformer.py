@@ -36,6 +36,93 @@ def test_encoder(device, norm_first, activation, masks):
     torch.testing.assert_close(result[visible], expected[visible], rtol=0, atol=ATOL)
 
 
+def _encoder(**options) -> nn.TransformerEncoder:
+    layer = nn.TransformerEncoderLayer(16, 2, 40, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, **options).eval()
+
+
+# Of the fourth not at the ends: no sequences.
+HIDDEN = {
+    "ends": [[0, 0, 0, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]],
+    "the longest": [[0, 0, 0, 1, 1], [0, 1, 1, 1, 1], [0, 0, 0, 1, 1]],
+    "none": [[0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]],
+    "beginnings": [[0, 0, 0, 0, 0], [1, 0, 0, 1, 1], [0, 0, 0, 0, 1]],
+}
+
+
+@pytest.mark.parametrize("with_norm", [False, True])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_encoder_of_sequences(device, name, with_norm):
+    """Their ends are padded with zeros, ahead of a last normalisation."""
+    model = _encoder(norm=nn.LayerNorm(16) if with_norm else None)
+    x, hidden = torch.randn(3, 5, 16), torch.tensor(HIDDEN[name], dtype=torch.bool)
+    with torch.no_grad():
+        expected = model(x, src_key_padding_mask=hidden)
+        given = x.to(device)
+        model.to(device)
+        result = model(given, src_key_padding_mask=hidden.to(device))
+    torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=ATOL)
+    assert torch.equal(given.cpu(), x)
+
+
+def test_encoder_without_a_check_of_its_mask(device):
+    model = _encoder(mask_check=False)
+    x, hidden = torch.randn(3, 5, 16), torch.tensor(HIDDEN["ends"], dtype=torch.bool)
+    with torch.no_grad():
+        expected = model(x, src_key_padding_mask=hidden)
+        model.to(device)
+        result = model(x.to(device), src_key_padding_mask=hidden.to(device))
+    torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=ATOL)
+
+
+@pytest.mark.parametrize("size", [None, (3, 6, 20)])
+@pytest.mark.parametrize("lengths", [(5, 3, 1), (4, 4, 4), (2, 0, 6)])
+def test_encoder_of_nested_inputs(device, lengths, size):
+    model, parts = _encoder(), [torch.randn(length, 16) for length in lengths]
+    with torch.no_grad():
+        expected = model(torch.nested.nested_tensor(parts))
+        there = torch.nested.nested_tensor([part.to(device) for part in parts])
+        result = model.to(device)(there)
+    assert result.is_contiguous()
+    for mine, reference in zip(result.unbind(), expected.unbind(), strict=True):
+        torch.testing.assert_close(mine.cpu(), reference, rtol=0, atol=ATOL)
+    torch.testing.assert_close(
+        torch.nested.to_padded_tensor(result, 7.0, size).cpu(),
+        torch.nested.to_padded_tensor(expected, 7.0, size),
+        rtol=0,
+        atol=ATOL,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int32, torch.bool])
+def test_padding_of_sequences(device, dtype):
+    parts = [torch.randint(9, (n, 3)).to(dtype) for n in (4, 1, 2)]
+    expected = torch.nested.nested_tensor(parts).to_padded_tensor(1.0)
+    there = torch.nested.nested_tensor([part.to(device) for part in parts])
+    assert torch.equal(there.to_padded_tensor(1.0).cpu(), expected)
+    for size in ((3, 3, 3), (3, 4)):
+        with pytest.raises(RuntimeError) as wanted:
+            torch.nested.nested_tensor(parts).to_padded_tensor(1.0, size)
+        with pytest.raises(RuntimeError) as found:
+            there.to_padded_tensor(1.0, size)
+        assert str(found.value).splitlines()[0] == str(wanted.value).splitlines()[0]
+
+
+def test_masks_that_are_refused(device):
+    x, hidden = torch.randn(3, 5, 16), torch.tensor(HIDDEN["beginnings"]) > 0
+    for given, mask in (
+        (x, hidden),
+        (x, hidden.int()),
+        (x[0], hidden),
+        (x, hidden[:2]),
+    ):
+        with pytest.raises(RuntimeError) as wanted:
+            torch._nested_tensor_from_mask(given, ~mask)
+        with pytest.raises(RuntimeError) as found:
+            torch._nested_tensor_from_mask(given.to(device), ~mask.to(device))
+        assert str(found.value).splitlines()[0] == str(wanted.value).splitlines()[0]
+
+
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("padding", [False, True])
