@@ -9,6 +9,7 @@
 #include <ATen/ops/addr_native.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_cross_meta.h>
 #include <ATen/ops/linalg_cross_ops.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -134,12 +135,13 @@ Tensor addr(const Tensor& self,
       self.scalar_type());
   check_addr_number(dtype, beta, "beta");
   check_addr_number(dtype, alpha, "alpha");
-  return at::native::math_addr(
-      self.expand({vec1.numel(), vec2.numel()}).to(dtype),
-      vec1.to(dtype),
-      vec2.to(dtype),
-      beta,
-      alpha);
+  const Tensor added = self.expand({vec1.numel(), vec2.numel()}).to(dtype);
+  const Tensor result =
+      at::native::math_addr(added, vec1.to(dtype), vec2.to(dtype), beta, alpha);
+  // What is added decides the strides, even where it counts for nothing.
+  return beta.equal(0) && !added.is_contiguous()
+             ? at::empty_like(added).copy_(result)
+             : result;
 }
 
 Tensor& addr_out(const Tensor& self,

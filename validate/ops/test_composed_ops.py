@@ -196,6 +196,16 @@ def test_mvlgamma_out(device):
 NUMBERS = [torch.uint8, torch.int16, torch.int64, torch.float16, torch.float32]
 
 
+@pytest.mark.parametrize("beta", [0, 2])
+def test_addr_keeps_the_order_of_what_is_added(device, beta):
+    for x in (torch.randn(5, 7), torch.randn(7, 5).t(), torch.randn(7)):
+        given = (x, torch.randn(5), torch.randn(7))
+        expected = torch.addr(*given, beta=beta)
+        result = torch.addr(*(value.to(device) for value in given), beta=beta)
+        assert result.stride() == expected.stride()
+        torch.testing.assert_close(result.cpu(), expected)
+
+
 @pytest.mark.parametrize("dtypes", list(itertools.product(NUMBERS, repeat=3)))
 @pytest.mark.parametrize("beta, alpha", [(3, 2), (0, 2), (1, 1), (1.5, True)])
 def test_addr_of_several_dtypes(device, dtypes, beta, alpha):

@@ -361,3 +361,33 @@ def test_lcm_of_narrow_integers(device, dtype):
     limits = torch.iinfo(dtype)
     a, b = torch.randint(limits.min + 1, limits.max, (2, 500), dtype=dtype)
     assert torch.equal(torch.lcm(a.to(device), b.to(device)).cpu(), torch.lcm(a, b))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_airy_ai_stays_within_its_envelope(device, dtype):
+    x = -torch.logspace(3, 20, 200, dtype=dtype)
+    bound = x.abs() ** -0.25 / math.sqrt(math.pi)
+    assert (torch.special.airy_ai(x.to(device)).cpu().abs() <= 1.001 * bound).all()
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("exponents", [torch.int8, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32],
+)
+def test_ldexp_where_the_power_is_beyond_the_dtype(device, dtype, exponents):
+    x = torch.tensor([0, 2.0**-100, 1e-5, 1, -3, 2.0**100, _inf, _nan])
+    x = x.nan_to_num(7).clamp(-9, 9).to(dtype) if dtype == torch.int32 else x.to(dtype)
+    e = torch.tensor([127, 100, 20, 9, 0, -1, -20, -100, -128, 1000, -1000, 5000])
+    e = e[: 9 if exponents == torch.int8 else 12].to(exponents)[:, None]
+    expected = torch.ldexp(x, e)
+    result = torch.ldexp(x.to(device), e.to(device))
+    assert result.dtype == expected.dtype
+    torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=0, equal_nan=True)
+    for power in e[:, 0]:
+        if dtype.is_floating_point:
+            there = x.to(device).ldexp_(power.to(device))
+            torch.testing.assert_close(
+                there.cpu(), torch.ldexp(x, power), rtol=0, atol=0, equal_nan=True
+            )
