@@ -87,12 +87,12 @@ SCALAR_FIRST = {"polygamma"}
 FROM_MATH = {"sin", "cos", "tan"}
 # Of arguments of one dtype: floating text, integral text.
 ARITHMETIC = {
-    "add": ("({0} + {1})", "({0} + {1})"),
-    "sub": ("({0} - {1})", "({0} - {1})"),
-    "mul": ("({0} * {1})", "({0} * {1})"),
-    "neg": ("(-{0})", "(0 - {0})"),
+    "add": ("({0} + {1})", "wrapped_sum({0}, {1})"),
+    "sub": ("({0} - {1})", "wrapped_difference({0}, {1})"),
+    "mul": ("({0} * {1})", "wrapped_product({0}, {1})"),
+    "neg": ("(-{0})", "wrapped_negative({0})"),
     "abs": ("fabs({0})", "size_of({0})"),
-    "square": ("({0} * {0})", "({0} * {0})"),
+    "square": ("({0} * {0})", "wrapped_product({0}, {0})"),
     "sign": ("sign_of({0})", "sign_of({0})"),
     "relu": ("nan_max({0}, {zero})", "nan_max({0}, {zero})"),
     "maximum": ("nan_max({0}, {1})", "nan_max({0}, {1})"),

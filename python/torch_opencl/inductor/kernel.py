@@ -398,9 +398,11 @@ class KernelBody(SIMDKernel):
         return self._generated(Text(text, torch.int64, lanes, index.outer))
 
     def used_lanes(self, lanes: bool) -> str:
-        """Whether the results of a value, or of each lane of it, are used."""
+        """Whether the results of a value, or of each lane of it, are used. Those beyond
+        a tail are not, and may have values of their own."""
         if lanes:
-            return self.lane_mask or "(int16)(-1)"
+            inside = "(LANE_NUMBERS < width)"
+            return f"({inside} & {self.lane_mask})" if self.lane_mask else inside
         return f"any({self.lane_mask}) != 0" if self.lane_mask else "true"
 
     def check_divisor(self, divisor, dtype: torch.dtype) -> None:
@@ -413,8 +415,8 @@ class KernelBody(SIMDKernel):
         zero = f"({operand(divisor, dtype, lanes)}) == ({type_of(dtype, lanes)})0"
         used = self.used_lanes(lanes)
         found = f"({zero}) && ({used})"
-        if lanes:  # those beyond a tail may have values of their own
-            found = f"any(convert_int16({zero}) & {used} & (LANE_NUMBERS < width))"
+        if lanes:
+            found = f"any(convert_int16({zero}) & {used})"
         self.compute.writeline(
             f"if ({found}) write_report(record, op, REPORT_ZERO_DIVISION, 0, 0, 0);"
         )

@@ -128,6 +128,20 @@ def _division(lowered: Callable) -> Callable:
     return divide
 
 
+def _place_of_all(lowered: Callable) -> Callable:
+    """The place among all elements is that in the order of dimensions, not in that of
+    memory, in which Inductor may loop over several dimensions."""
+
+    def place(x, dim=None, keepdim=False):
+        if dim is not None or not _is_ours(x):
+            return lowered(x, dim, keepdim)
+        result = lowered(lowerings[aten.reshape.default](x, [-1]), 0)
+        ones = [1] * len(x.get_size())
+        return lowerings[aten.reshape.default](result, ones) if keepdim else result
+
+    return place
+
+
 def _next_number(lowered: Callable, op) -> Callable:
     """That of a half type is none in float32, which fused ops compute in."""
     of_aten = lowering.fallback_handler(op, add_to_fallback_set=False)
@@ -163,6 +177,8 @@ def install() -> None:
             lowerings[op] = _comparison(lowerings[op])
     op = aten.div.Tensor_mode
     lowerings[op] = _division(lowerings[op])
+    for op in (aten.argmax.default, aten.argmin.default):
+        lowerings[op] = _place_of_all(lowerings[op])
     op = aten.nextafter.default
     lowerings[op] = _next_number(lowerings[op], op)
     op = aten.var_mean.correction

@@ -117,10 +117,14 @@ def accumulator(
         made.join = "{0} = {0} " + ("&& " if both else "|| ") + "{b0};"
         return made
     if kind == "sum":
-        made = folding(zero, "({0} + {b0})", dtype.is_floating_point)
+        is_floating = dtype.is_floating_point
+        text = "({0} + {b0})" if is_floating else "wrapped_sum({0}, {b0})"
+        made = folding(zero, text, is_floating)
         return folded(made, "sum_of_lanes")
     if kind == "prod":
-        return folding(one, "({0} * {b0})")
+        is_floating = dtype.is_floating_point
+        text = "({0} * {b0})" if is_floating else "wrapped_product({0}, {b0})"
+        return folding(one, text)
     if kind == "xor_sum":
         return folding(zero, "({0} ^ {b0})")
     if kind == "any":

@@ -155,6 +155,14 @@ def _owner(tensor: torch.Tensor) -> _Capture | None:
     return next((c for c, own in list(_captures.items()) if address in own), None)
 
 
+def _each_once(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of what lies in memory: one element along an expanded dimension."""
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
 class _Capture:
     """A captured call: its inputs' places, its outputs' and the commands between.
 
@@ -188,8 +196,11 @@ class _Capture:
                 fixed.add(value.untyped_storage().data_ptr())
             elif torch.is_tensor(value):
                 given[place] = torch.empty_strided(
-                    value.shape, value.stride(), dtype=value.dtype, device=value.device
-                )
+                    _each_once(value).shape,
+                    value.stride(),
+                    dtype=value.dtype,
+                    device=value.device,
+                ).expand(value.shape)
                 self._inputs[place] = self._results.add(given[place])
         is_others = any(isinstance(value, _Capture) for value in kept)
         self._graph = torch.accelerator.Graph()
@@ -209,8 +220,8 @@ class _Capture:
         self._results.reclaim()
         if self._inputs:
             torch._foreach_copy_(
-                [self._results[place] for place in self._inputs.values()],
-                [inputs[number] for number in self._inputs],
+                [_each_once(self._results[place]) for place in self._inputs.values()],
+                [_each_once(inputs[number]) for number in self._inputs],
             )
         inputs.clear()
         for source in self._sources:

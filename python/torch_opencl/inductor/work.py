@@ -32,13 +32,15 @@ def split_work(rows: int, length: int, weight: int, units: int) -> tuple[int, in
     Args:
         rows: number of runs.
         length: elements of a run, which lie behind each other.
-        weight: what an element takes, counted in elements of plain ops.
+        weight: what an element takes, counted in elements of plain ops; 0 of an
+            empty reduction.
         units: compute units of the device.
 
     Returns:
         Elements of a piece of a run, pieces of a work-item, and work-items.
     """
     groups = max(16, 8 * units)
+    weight = max(weight, 1)
     piece = length
     if length * weight > _LONG_RUN:
         wanted = max(_LEAST_ELEMENTS // weight, -(-rows * length // groups), 16)
