@@ -114,7 +114,10 @@ std::string store_text(DType dtype,
   } else if (is_floating(compute) && !is_floating(dtype) &&
              !is_complex(dtype)) {
     // Through int64, as c10::convert does: -1.0 becomes 255 in uint8.
-    converted = "(long)" + converted;
+    converted = (dtype == DType::kUInt64
+                     ? std::string("uint64_of_") + runtime::dtype_name(compute)
+                     : "(long)") +
+                converted;
   }
   return std::string("store_") + runtime::dtype_name(dtype) + "(" + pointer +
          ", " + index + ", " + converted + ")";

@@ -33,7 +33,8 @@ bool cast_contiguous(at::TensorIteratorBase& iter) {
   if (to == from) {
     to = from = bits_of(iter.element_size(0));
   }
-  if (iter.numel() == 0 || !iter.is_contiguous() ||
+  const bool is_beyond_int64 = to == at::kUInt64 && at::isFloatingType(from);
+  if (iter.numel() == 0 || !iter.is_contiguous() || is_beyond_int64 ||
       !aten::device_of(out).is_cpu()) {
     return false;
   }

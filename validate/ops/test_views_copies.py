@@ -488,3 +488,14 @@ def test_narrow_copy_errors_are_the_cpus(device, arguments):
         # Behind the text some errors have where they were raised.
         text = str(expected.value).splitlines()[0]
         assert str(raised.value).splitlines()[0] == text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_floats_that_only_uint64_holds(device, dtype):
+    x = torch.tensor([1e19, 1.8e19, 9.3e18, 2.0**63, 5, -3.7, 1e18, 0.9]).to(dtype)
+    whole = x.repeat(40, 3)
+    for there, host in (
+        (whole.to(device), whole),
+        (whole.to(device)[:, 1::2], whole[:, 1::2]),
+    ):
+        assert torch.equal(there.to(torch.uint64).cpu(), host.to(torch.uint64))

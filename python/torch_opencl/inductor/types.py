@@ -116,6 +116,8 @@ def converted(text: str, source: torch.dtype, target: torch.dtype, lanes: bool) 
     if not lanes:
         if target == torch.bool:
             return f"(({text}) != 0)"
+        if source.is_floating_point and target == torch.uint64:
+            return f"uint64_of_{name_of(source)}({text})"
         if source.is_floating_point and not target.is_floating_point:
             return f"(({SCALAR[target]})(long)({text}))"
         return f"(({SCALAR[target]})({text}))"
@@ -125,6 +127,8 @@ def converted(text: str, source: torch.dtype, target: torch.dtype, lanes: bool) 
         return mask(f"({text}) != 0", source)
     if source == torch.bool:
         return f"convert_{wide}(({text}) & 1)"
+    if source.is_floating_point and target == torch.uint64:
+        raise NotGenerated(f"vectors of {target} from {source}")
     if source.is_floating_point and not target.is_floating_point:
         if target == torch.int64:
             return f"convert_long16({text})"
