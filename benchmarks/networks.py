@@ -1,7 +1,8 @@
-"""Times inference and training of torchvision's networks, devices in turns.
+"""Times inference and training of networks, devices in turns.
 
     python benchmarks/networks.py
     python benchmarks/networks.py --models resnet50,vgg16 --modes train --json a.json
+    python benchmarks/networks.py --models vit_s_16,swin_t,bert,gpt2,llama --batch 4
     python benchmarks/networks.py --devices opencl:1 cpu --memory-format channels_last
     python benchmarks/networks.py --devices opencl:0 --memory-format both
     python benchmarks/networks.py --from a.json b.json --plot networks.svg
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 import measure
 import torch
-from models import NETWORKS, build
+from models import NETWORKS, build, data_of
 from rich.console import Console
 from rich.table import Table
 
@@ -59,7 +60,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--models",
         default=",".join(NETWORKS),
-        help="classification networks of torchvision; default: %(default)s",
+        help="classification networks of torchvision, vit_s_16, bert, gpt2, llama; "
+        "default: %(default)s",
     )
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     measure.add_common_options(parser)
@@ -131,10 +133,11 @@ def step_of(
     torch.manual_seed(0)
     dtype = measure.DTYPES[options.dtype]
     layout = measure.LAYOUTS[place.memory_format]
-    size = (options.batch, 3, options.image_size, options.image_size)
     model = build(name).to(device, dtype, memory_format=layout)
-    pictures = torch.randn(size).to(device, dtype).contiguous(memory_format=layout)
-    target = (torch.arange(options.batch) % 1000).to(device)
+    given, target = data_of(name, options.batch, options.image_size)
+    given, target = given.to(device), target.to(device)
+    if given.is_floating_point():
+        given = given.to(dtype).contiguous(memory_format=layout)
     kind = torch.device(device).type
 
     def precision():
@@ -147,7 +150,7 @@ def step_of(
 
         def infer() -> torch.Tensor:
             with torch.inference_mode(), precision():
-                return model(pictures)
+                return model(given)
 
         return infer
 
@@ -157,10 +160,11 @@ def step_of(
     def train() -> None:
         optimizer.zero_grad()
         with precision():
-            output = model(pictures)
+            output = model(given)
             # Networks with auxiliary heads give a tuple; the first is the main one.
             output = output if isinstance(output, torch.Tensor) else output[0]
-            loss = torch.nn.functional.cross_entropy(output.float(), target)
+            classes = output.float().flatten(0, -2)
+            loss = torch.nn.functional.cross_entropy(classes, target)
         loss.backward()
         optimizer.step()
 

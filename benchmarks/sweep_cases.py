@@ -115,6 +115,8 @@ def reductions() -> Iterator[Call]:
             ("any", lambda x, d=dimension: (x > 0).any(d)),
         ):
             yield Call("reduction", f"{name} over {dimension}", function, matrix)
+    words = partial(numbers, (8, 50_000))
+    yield Call("reduction", "topk of 50 of 50000", lambda x: x.topk(50)[0], words)
     yield Call("reduction", "unique", lambda x: x.round().unique(), matrix, False)
 
 
@@ -152,6 +154,11 @@ def indexing() -> Iterator[Call]:
             "scatter_add",
             lambda x, i: torch.zeros_like(x).scatter_add(1, i, x),
             with_columns,
+        ),
+        (
+            "scatter_add of 1M into 1000",
+            lambda x, i: x.new_zeros(1000).scatter_add(0, i, x),
+            lambda: (torch.randn(1_000_000), torch.randint(0, 1000, (1_000_000,))),
         ),
         (
             "index_add",
@@ -231,6 +238,8 @@ def products() -> Iterator[Call]:
         ("attention", F.scaled_dot_product_attention, *[(2, 8, 256, 64)] * 3),
     ):
         yield Call("product", name, function, partial(numbers, *inputs))
+    square = partial(numbers, (256, 256))
+    yield Call("product", "svd", lambda x: torch.linalg.svd(x)[1], square, False)
 
 
 def dtypes() -> Iterator[Call]:
@@ -248,6 +257,11 @@ def dtypes() -> Iterator[Call]:
     ):
         yield Call("dtype", f"int64 {name}", function, integers, False)
 
+    def integer_squares() -> Inputs:
+        return tuple(torch.randint(0, 100, (512, 512)) for _ in range(2))
+
+    yield Call("dtype", "int64 mm", torch.mm, integer_squares, False)
+
     def to_bytes() -> Inputs:
         return (integers()[0].byte(),)
 
@@ -260,6 +274,7 @@ def dtypes() -> Iterator[Call]:
             ("layer_norm", lambda x: F.layer_norm(x, (1024,))),
             ("sum of rows", lambda x: x.sum(1)),
             ("mm", lambda x: x[:512] @ x[:512].t()),
+            ("pow", lambda x: x.abs().pow(1.7)),
             ("transpose", lambda x: x.t().contiguous()),
         ):
             title = f"{str(dtype).removeprefix('torch.')} {name}"
@@ -333,6 +348,19 @@ def images() -> Iterator[Call]:
             yield Call("image", f"{layout} {name}", function, make_inputs)
 
 
+def _stem(layout: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A network's first layer, of its weights: pictures have no gradient."""
+    (pictures,) = numbers((8, 3, 224, 224), layout=layout)
+    copies: dict[torch.device, torch.Tensor] = {}
+
+    def run(weight: torch.Tensor) -> torch.Tensor:
+        if weight.device not in copies:
+            copies[weight.device] = pictures.to(weight.device)
+        return F.conv2d(copies[weight.device], weight, stride=2, padding=3)
+
+    return run
+
+
 def convolutions() -> Iterator[Call]:
     for name, weight, options in (
         ("3x3", (64, 64, 3, 3), {"padding": 1}),
@@ -348,6 +376,9 @@ def convolutions() -> Iterator[Call]:
             function = partial(F.conv2d, **options)
             make_inputs = partial(numbers, _IMAGES, weight, layout=layout)
             yield Call("convolution", f"{layout} {name}", function, make_inputs)
+    for layout in LAYOUTS:
+        make_inputs = partial(numbers, (64, 3, 7, 7), layout=layout)
+        yield Call("convolution", f"{layout} stem", _stem(layout), make_inputs)
     for name, weight, options in (
         ("transposed 2x2 s2", (64, 32, 2, 2), {"stride": 2}),
         ("transposed 4x4 s2", (64, 32, 4, 4), {"stride": 2, "padding": 1}),
@@ -383,6 +414,12 @@ def convolutions() -> Iterator[Call]:
             lambda x, w: F.conv3d(x, w, padding=1),
             volumes,
             (32, 32, 3, 3, 3),
+        ),
+        (
+            "conv_transpose3d",
+            lambda x, w: F.conv_transpose3d(x, w, stride=2),
+            volumes,
+            (32, 32, 2, 2, 2),
         ),
         ("max_pool1d", lambda x: F.max_pool1d(x, 2), lines),
         ("max_pool3d", lambda x: F.max_pool3d(x, 2), (4, 32, 16, 28, 28)),
