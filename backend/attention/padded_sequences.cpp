@@ -89,7 +89,8 @@ Sequences sequences_of(const Tensor& tensor) {
   return found;
 }
 
-// The elements of sequences one after the other, as torch.nested_tensor has them.
+// The elements of sequences one after the other, as torch.nested_tensor has
+// them.
 Tensor joined(const Sequences& sequences) {
   const int64_t batch = sequences.padded.size(0);
   std::vector<Tensor> parts;
@@ -125,8 +126,7 @@ Tensor nested_from_mask(const Tensor& padded,
 }
 
 // Of sequences; other nested tensors go to the CPU.
-void to_padded_tensor(const c10::OperatorHandle& op,
-                      torch::jit::Stack* stack) {
+void to_padded_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto arguments = torch::jit::last(*stack, 3);
   const Tensor self = arguments[0].toTensor();
   if (!are_sequences(*at::native::get_nested_tensor_impl(self))) {
@@ -245,8 +245,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("to_padded_tensor",
          torch::CppFunction::makeFromBoxedFunction<&to_padded_tensor>());
-  m.impl("_transformer_encoder_layer_fwd",
-         TORCH_FN(transformer_encoder_layer));
+  m.impl("_transformer_encoder_layer_fwd", TORCH_FN(transformer_encoder_layer));
 }
 
 }  // namespace torch_opencl::ops

@@ -1,5 +1,5 @@
-// ldexp: a number times a power of two, by its exponent. The power itself may be
-// beyond the dtype.
+// ldexp: a number times a power of two, by its exponent. The power itself may
+// be beyond the dtype.
 #include "pointwise.h"
 
 #include <ATen/TensorIterator.h>
@@ -18,7 +18,8 @@ constexpr PointwiseOp kLdexp{
     .inputs = "self other",
     .dtypes = Dtypes::kFloating};
 
-// Whether the kernel is for them: of others the CPU, too, takes the power first.
+// Whether the kernel is for them: of others the CPU, too, takes the power
+// first.
 bool has_exponents(const Tensor& self, const Tensor& other) {
   return self.is_floating_point() && !c10::isFloat8Type(self.scalar_type()) &&
          at::isIntegralType(other.scalar_type(), /*includeBool=*/true);
