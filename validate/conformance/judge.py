@@ -146,28 +146,41 @@ _NOT_TRACED = object()
 
 def _through_compile(op, sample, ask: Callable, on_device, dynamic: bool | None):
     """What ``ask`` makes of the op as one compiled graph; ``_NOT_TRACED`` where the
-    CPU's tensors cannot be traced either."""
+    CPU's tensors cannot be traced or lowered either."""
 
     def function(*args, **kwargs):
         return op.op(*args, **kwargs)
 
-    torch._dynamo.reset()
-    try:
-        made = torch.compile(function, fullgraph=True, dynamic=dynamic)
-        return ask(made, on_device)
-    except Exception as error:
+    def asked(backend: str, given):
         torch._dynamo.reset()
-        traced = torch.compile(
-            function,
-            fullgraph=True,
-            dynamic=dynamic,
-            backend="aot_eager_decomp_partition",
-        )
+        made = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=backend)
+        return ask(made, given)
+
+    try:
+        return asked("inductor", on_device)
+    except Exception as error:
         try:
-            ask(traced, _copy(sample))
+            asked("aot_eager_decomp_partition", _copy(sample))
         except type(error):
             return _NOT_TRACED
+        if "LoweringException" in str(error) and _said(error) == _said_on_cpu(
+            lambda: asked("inductor", _copy(sample))
+        ):
+            return _NOT_TRACED
         raise
+
+
+def _said_on_cpu(call: Callable) -> str:
+    try:
+        call()
+    except Exception as error:
+        return _said(error)
+    return ""
+
+
+def _said(error: Exception) -> str:
+    """The first line, whatever its symbols are called."""
+    return re.sub(r"\bs\d+\b", "s", str(error).split("\n")[0])
 
 
 def noncontiguous(op, device, samples, seed) -> None:
