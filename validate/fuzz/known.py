@@ -146,6 +146,8 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         return "no integer holds the least one's magnitude, and C leaves it undefined"
     if op == "fourier" and _has_step(program, "pow"):
         return "of a power of a negative number the sign of an imaginary 0 decides"
+    if op == "fourier" and "differ in NaN" in reason and _has_infinite_product(program):
+        return "of infinities that a transform adds the order decides which cancel"
     if ("avg_pool3d" in op or op == "narrow_copy") and _has_out(program):
         return "torch's CPU writes a strided out as if it were contiguous"
     if "sequence" in op and _resizes_out_over_what_it_reads(program):
@@ -324,6 +326,20 @@ def _overflow_and_zero(program: Program) -> bool:
                 finite.topk(min(2, len(finite))).values.prod()
                 > torch.finfo(values.dtype).max
             ):
+                return True
+    return False
+
+
+def _has_infinite_product(program: Program) -> bool:
+    """Whether a product of finite numbers is infinite on the CPU."""
+    machine = Machine(program.inputs, CPU)
+    for step in program.steps:
+        machine.do(step)
+        if step.target == "prod":
+            factors, product = (
+                machine.values[n] for n in (step.args[0].name, step.result)
+            )
+            if factors.isfinite().all() and not product.isfinite().all():
                 return True
     return False
 
