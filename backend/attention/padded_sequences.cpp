@@ -1,17 +1,16 @@
-// Nested tensors of nn.TransformerEncoder: sequences of a batch, each of which
-// lies where it lies in the padded batch. So no element is moved, and a layer
-// computes on the padded batch with a mask of the positions behind the ends.
+// Nested tensors of nn.TransformerEncoder. Each component is a view of its row
+// of the padded batch, so a layer computes on that batch, with a padding mask.
 #include "../../cpp/aten/nested.h"
+#include "mask_types.h"
 
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/ops/_nested_tensor_from_mask_left_aligned_native.h>
-#include <ATen/ops/_transformer_encoder_layer_fwd_native.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/pad_sequence.h>
+#include <ATen/ops/stack.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -24,25 +23,24 @@ using at::Tensor;
 using at::native::NestedTensorImpl;
 
 struct Sequences {
-  Tensor padded;   // (batch, longest or more, width)
-  Tensor lengths;  // (batch), on the CPU
+  Tensor padded;  // (batch, longest or more, width)
+  Tensor sizes;   // (batch, 2) on the CPU: length and width
+  bool is_view;   // whether the nested tensor is one of `padded`
+
+  Tensor lengths() const { return sizes.select(1, 0); }
 };
 
-// `lengths` sequences of the contiguous `padded`, which they share.
-Tensor nested_in(const Tensor& padded, const Tensor& lengths) {
-  const int64_t batch = padded.size(0), width = padded.size(2);
-  const auto options = lengths.options();
-  Tensor sizes = at::empty({batch, 2}, options);
-  sizes.select(1, 0).copy_(lengths);
-  sizes.select(1, 1).fill_(width);
-  Tensor strides = at::empty({batch, 2}, options);
-  strides.select(1, 0).fill_(width);
-  strides.select(1, 1).fill_(1);
+// The sequences as views of the contiguous `padded`.
+Tensor nested_in(const Tensor& padded, const Tensor& sizes) {
+  const Tensor lengths = sizes.select(1, 0);
+  const int64_t width = padded.size(2);
+  const Tensor strides =
+      at::stack({at::full_like(lengths, width), at::ones_like(lengths)}, 1);
   return at::detail::make_tensor<NestedTensorImpl>(
       padded.view(-1),
       sizes,
       strides,
-      at::arange(batch, options).mul_(padded.size(1) * width));
+      at::arange(padded.size(0), sizes.options()).mul_(padded.size(1) * width));
 }
 
 // Whether these are sequences of vectors of one width.
@@ -53,7 +51,7 @@ bool are_sequences(const NestedTensorImpl& nested) {
          sizes.select(1, 1).eq(sizes[0][1]).all().item<bool>();
 }
 
-// Whether they lie in a padded batch, of sequences of one length.
+// Whether the components are views of rows of one length.
 bool are_padded(const NestedTensorImpl& nested) {
   const Tensor& sizes = nested.get_nested_sizes();
   const int64_t batch = sizes.size(0);
@@ -71,58 +69,41 @@ bool are_padded(const NestedTensorImpl& nested) {
 
 Sequences sequences_of(const Tensor& tensor) {
   const auto* nested = at::native::get_nested_tensor_impl(tensor);
-  const Tensor sizes = nested->get_nested_sizes();
-  const int64_t batch = sizes.size(0);
+  const Tensor& sizes = nested->get_nested_sizes();
+  if (!are_padded(*nested)) {
+    return {at::pad_sequence(tensor.unbind(), /*batch_first=*/true),
+            sizes,
+            /*is_view=*/false};
+  }
   const int64_t width = sizes[0][1].item<int64_t>();
-  Sequences found{{}, sizes.select(1, 0)};
-  if (are_padded(*nested)) {
-    found.padded =
-        nested->get_unsafe_storage_as_tensor().view({batch, -1, width});
-    return found;
-  }
-  const std::vector<Tensor> parts = tensor.unbind();
-  const int64_t longest = found.lengths.max().item<int64_t>();
-  found.padded = at::zeros({batch, longest, width}, parts[0].options());
-  for (int64_t i = 0; i < batch; ++i) {
-    found.padded[i].narrow(0, 0, parts[i].size(0)).copy_(parts[i]);
-  }
-  return found;
+  return {
+      nested->get_unsafe_storage_as_tensor().view({sizes.size(0), -1, width}),
+      sizes,
+      /*is_view=*/true};
 }
 
-// The elements of sequences one after the other, as torch.nested_tensor has
-// them.
-Tensor joined(const Sequences& sequences) {
-  const int64_t batch = sequences.padded.size(0);
-  std::vector<Tensor> parts;
-  for (int64_t i = 0; i < batch; ++i) {
-    const int64_t length = sequences.lengths[i].item<int64_t>();
-    parts.push_back(sequences.padded[i].narrow(0, 0, length));
-  }
-  const Tensor lengths = sequences.lengths.unsqueeze(1);
-  const Tensor widths = at::empty_like(lengths).fill_(sequences.padded.size(2));
-  return at::detail::make_tensor<NestedTensorImpl>(
-      at::cat(parts).view(-1), at::cat({lengths, widths}, 1));
-}
-
-// (batch, positions): those behind the end of their sequence.
-Tensor hidden_positions(const Sequences& sequences) {
+// (batch, positions): a padding mask.
+Tensor padding_mask(const Sequences& sequences) {
   const Tensor positions =
-      at::arange(sequences.padded.size(1), sequences.lengths.options());
-  return positions.ge(sequences.lengths.unsqueeze(1))
+      at::arange(sequences.padded.size(1), sequences.sizes.options());
+  return positions.ge(sequences.lengths().unsqueeze(1))
       .to(sequences.padded.device());
 }
 
 Tensor nested_from_mask(const Tensor& padded,
                         const Tensor& mask,
                         bool mask_check) {
+  const Tensor on_host = mask.cpu();  // the only wait
   const bool is_left_aligned =
       at::native::NestedTensor_nested_tensor_from_mask_left_aligned(padded,
-                                                                    mask);
+                                                                    on_host);
   TORCH_CHECK(!mask_check || is_left_aligned,
               "Mask must be left-aligned without gaps");
   TORCH_CHECK(padded.size(0) > 0, "stack expects a non-empty TensorList");
-  return nested_in(padded.clone(at::MemoryFormat::Contiguous),
-                   mask.sum(1).cpu());
+  const Tensor lengths = on_host.sum(1);
+  return nested_in(
+      padded.clone(at::MemoryFormat::Contiguous),
+      at::stack({lengths, at::full_like(lengths, padded.size(2))}, 1));
 }
 
 // Of sequences; other nested tensors go to the CPU.
@@ -134,7 +115,7 @@ void to_padded_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return;
   }
   const Sequences sequences = sequences_of(self);
-  const int64_t longest = sequences.lengths.max().item<int64_t>();
+  const int64_t longest = sequences.lengths().max().item<int64_t>();
   TORCH_CHECK(longest > 0,
               "to_padded_tensor: at least one constituent tensor should have "
               "non-zero numel");
@@ -158,7 +139,7 @@ void to_padded_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                                  : at::Scalar(static_cast<int64_t>(number));
   const int64_t kept = std::min(sizes[1], padded.size(1));
   Tensor result =
-      padded.masked_fill(hidden_positions(sequences).unsqueeze(2), padding)
+      padded.masked_fill(padding_mask(sequences).unsqueeze(2), padding)
           .narrow(1, 0, kept);
   result = at::constant_pad_nd(result,
                                {0,
@@ -172,65 +153,26 @@ void to_padded_tensor(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::push(*stack, result);
 }
 
-// The arguments of _transformer_encoder_layer_fwd between `src` and `mask`.
-template <class... Weights>
-Tensor encoder_layer(const Tensor& src, const Weights&... weights) {
+// Computes the padded batch instead of `src`.
+void transformer_encoder_layer(const c10::OperatorHandle& op,
+                               torch::jit::Stack* stack) {
+  constexpr size_t kArguments = 20;  // the last are mask and mask_type
+  c10::IValue* arguments = &(*stack)[stack->size() - kArguments];
+  TORCH_CHECK(arguments[kArguments - 2].isNone(),
+              "NestedTensor with mask is not supported yet");
+  const Tensor src = arguments[0].toTensor();
   TORCH_CHECK(are_sequences(*at::native::get_nested_tensor_impl(src)),
               "_transformer_encoder_layer_fwd: on opencl a nested input has to "
               "be a batch of (length, embedding) with one embedding");
   const Sequences sequences = sequences_of(src);
-  constexpr int64_t kPaddingMask = 1;
+  arguments[0] = sequences.padded;
+  arguments[kArguments - 2] = padding_mask(sequences);
+  arguments[kArguments - 1] = kPaddingMask;
+  op.callBoxed(stack);
   const Tensor result =
-      at::native::transformer_encoder_layer_forward(sequences.padded,
-                                                    weights...,
-                                                    hidden_positions(sequences),
-                                                    kPaddingMask)
-          .contiguous();  // copy: none but of other strides, as views need
-  return at::native::get_nested_tensor_impl(src)->is_contiguous()
-             ? joined({result, sequences.lengths})
-             : nested_in(result, sequences.lengths);
-}
-
-Tensor transformer_encoder_layer(const Tensor& src,
-                                 int64_t embed_dim,
-                                 int64_t num_heads,
-                                 const Tensor& qkv_weight,
-                                 const Tensor& qkv_bias,
-                                 const Tensor& proj_weight,
-                                 const Tensor& proj_bias,
-                                 bool use_gelu,
-                                 bool norm_first,
-                                 double eps,
-                                 const Tensor& norm_weight_1,
-                                 const Tensor& norm_bias_1,
-                                 const Tensor& norm_weight_2,
-                                 const Tensor& norm_bias_2,
-                                 const Tensor& ffn_weight_1,
-                                 const Tensor& ffn_bias_1,
-                                 const Tensor& ffn_weight_2,
-                                 const Tensor& ffn_bias_2,
-                                 const std::optional<Tensor>& mask,
-                                 std::optional<int64_t> mask_type) {
-  TORCH_CHECK(!mask.has_value() || !mask->defined(),
-              "NestedTensor with mask is not supported yet");
-  return encoder_layer(src,
-                       embed_dim,
-                       num_heads,
-                       qkv_weight,
-                       qkv_bias,
-                       proj_weight,
-                       proj_bias,
-                       use_gelu,
-                       norm_first,
-                       eps,
-                       norm_weight_1,
-                       norm_bias_1,
-                       norm_weight_2,
-                       norm_bias_2,
-                       ffn_weight_1,
-                       ffn_bias_1,
-                       ffn_weight_2,
-                       ffn_bias_2);
+      torch::jit::pop(*stack).toTensor().contiguous();  // copy: viewed by rows
+  const Tensor nested = nested_in(result, sequences.sizes);
+  torch::jit::push(*stack, sequences.is_view ? nested : nested.contiguous());
 }
 
 }  // namespace
@@ -245,7 +187,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("to_padded_tensor",
          torch::CppFunction::makeFromBoxedFunction<&to_padded_tensor>());
-  m.impl("_transformer_encoder_layer_fwd", TORCH_FN(transformer_encoder_layer));
+  m.impl(
+      "_transformer_encoder_layer_fwd",
+      torch::CppFunction::makeFromBoxedFunction<&transformer_encoder_layer>());
 }
 
 }  // namespace torch_opencl::ops

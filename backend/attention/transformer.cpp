@@ -1,6 +1,7 @@
 // Inference of nn.MultiheadAttention and nn.TransformerEncoder in single ops.
 #include "../../cpp/aten/structured.h"
 #include "../common/optional_tensor.h"
+#include "mask_types.h"
 
 #include <ATen/ops/_addmm_activation_meta.h>
 #include <ATen/ops/_addmm_activation_ops.h>
@@ -22,9 +23,6 @@ namespace torch_opencl::ops {
 namespace {
 
 using at::Tensor;
-
-// Hidden keys of a padding mask, (batch, keys), concern all heads and queries.
-constexpr int64_t kPaddingMask = 1;
 
 Tensor additive_mask(const Tensor& mask,
                      std::optional<int64_t> mask_type,

@@ -41,7 +41,7 @@ def _encoder(**options) -> nn.TransformerEncoder:
     return nn.TransformerEncoder(layer, 2, **options).eval()
 
 
-# Of the fourth not at the ends: no sequences.
+# Masks of which the last hides a beginning, so that no nested tensor is made of it.
 HIDDEN = {
     "ends": [[0, 0, 0, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]],
     "the longest": [[0, 0, 0, 1, 1], [0, 1, 1, 1, 1], [0, 0, 0, 1, 1]],
