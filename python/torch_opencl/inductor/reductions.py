@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from .expressions import ARITHMETIC
 from .types import SCALAR, NotGenerated, compute_dtype, literal, type_of
 
 
@@ -99,6 +100,11 @@ def accumulator(
             name, (dtype,), (start,), step, join, is_sum, results=(dtype,)
         )
 
+    def arithmetic(op: str) -> str:
+        of_floating, of_integers = ARITHMETIC[op]
+        text = of_floating if dtype.is_floating_point else of_integers
+        return text.format("{0}", "{b0}")
+
     def folded(made: Accumulator, function: str) -> Accumulator:
         if lanes and dtype == torch.float32:
             made.fold = f"{{a0}} = {function}({{0}});"
@@ -117,14 +123,10 @@ def accumulator(
         made.join = "{0} = {0} " + ("&& " if both else "|| ") + "{b0};"
         return made
     if kind == "sum":
-        is_floating = dtype.is_floating_point
-        text = "({0} + {b0})" if is_floating else "wrapped_sum({0}, {b0})"
-        made = folding(zero, text, is_floating)
+        made = folding(zero, arithmetic("add"), dtype.is_floating_point)
         return folded(made, "sum_of_lanes")
     if kind == "prod":
-        is_floating = dtype.is_floating_point
-        text = "({0} * {b0})" if is_floating else "wrapped_product({0}, {b0})"
-        return folding(one, text)
+        return folding(one, arithmetic("mul"))
     if kind == "xor_sum":
         return folding(zero, "({0} ^ {b0})")
     if kind == "any":
