@@ -43,7 +43,7 @@ class Layer(nn.Module):
         _, length, width = x.shape
         parts = self.qkv(self.before(x)).view(1, length, -1, self.dim).transpose(1, 2)
         q, k, v = parts.split([self.heads, self.key_heads, self.key_heads], 1)
-        q, k = (y * cos + _rotated(y) * sin for y in (q, k))
+        q, k = (y * cos + rotated(y) * sin for y in (q, k))
         self.keys.index_copy_(2, places, k)
         self.values.index_copy_(2, places, v)
         seen = F.scaled_dot_product_attention(
@@ -54,7 +54,7 @@ class Layer(nn.Module):
         return x + self.down(F.silu(gate) * up)
 
 
-def _rotated(x: torch.Tensor) -> torch.Tensor:
+def rotated(x: torch.Tensor) -> torch.Tensor:
     low, high = x.chunk(2, -1)
     return torch.cat([-high, low], -1)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import torch
 import torch_opencl.vision
+from decode import rotated
+from gpu.zoo import Transformer
 from torch import nn
 from torch.nn import functional as F
 
@@ -20,83 +22,38 @@ _TOKENS = 128
 
 
 class _Attention(nn.Module):
-    def __init__(
-        self, width: int, heads: int, key_heads: int, causal: bool, bias: bool
-    ) -> None:
+    def __init__(self, width: int, heads: int, key_heads: int) -> None:
         super().__init__()
-        self.heads, self.key_heads, self.causal = heads, key_heads, causal
+        self.heads, self.key_heads = heads, key_heads
         joined = width // heads * (heads + 2 * key_heads)
-        self.qkv = nn.Linear(width, joined, bias=bias)
-        self.out = nn.Linear(width, width, bias=bias)
+        self.qkv = nn.Linear(width, joined, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
 
     def forward(
-        self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor] | None
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> torch.Tensor:
         batch, length, width = x.shape
         parts = self.qkv(x).view(batch, length, -1, width // self.heads).transpose(1, 2)
         q, k, v = parts.split([self.heads, self.key_heads, self.key_heads], 1)
-        if angles is not None:
-            q, k = (_turned(y, *angles) for y in (q, k))
-        seen = F.scaled_dot_product_attention(
-            q, k, v, is_causal=self.causal, enable_gqa=self.heads > self.key_heads
-        )
+        q, k = (y * cos + rotated(y) * sin for y in (q, k))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return self.out(seen.transpose(1, 2).reshape(batch, length, width))
-
-
-def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    low, high = x.chunk(2, -1)
-    return x * cos + torch.cat([-high, low], -1) * sin
-
-
-class _Layer(nn.Module):
-    """Of BERT, whose norms come last, and of GPT-2."""
-
-    def __init__(self, width: int, heads: int, causal: bool) -> None:
-        super().__init__()
-        self.norms_first = causal
-        self.attention = _Attention(width, heads, heads, causal, bias=True)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parts = (lambda x: self.attention(x, None), self.mlp)
-        for norm, part in zip(self.norms, parts, strict=True):
-            given = norm(x) if self.norms_first else x
-            x = x + self.drop(part(given))
-            x = x if self.norms_first else norm(x)
-        return x
 
 
 class _LlamaLayer(nn.Module):
     def __init__(self, width: int, heads: int, key_heads: int, hidden: int) -> None:
         super().__init__()
         self.before, self.after = nn.RMSNorm(width), nn.RMSNorm(width)
-        self.attention = _Attention(width, heads, key_heads, True, bias=False)
+        self.attention = _Attention(width, heads, key_heads)
         self.gate_up = nn.Linear(width, 2 * hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)
 
-    def forward(self, x: torch.Tensor, angles) -> torch.Tensor:
-        x = x + self.attention(self.before(x), angles)
+    def forward(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> torch.Tensor:
+        x = x + self.attention(self.before(x), cos, sin)
         gate, up = self.gate_up(self.after(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
-
-
-class Text(nn.Module):
-    """BERT and GPT-2 of 12 layers, 768 wide."""
-
-    def __init__(self, words: int, causal: bool) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(words, 768), nn.Embedding(1024, 768)
-        self.layers = nn.Sequential(*(_Layer(768, 12, causal) for _ in range(12)))
-        self.norm = nn.LayerNorm(768)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.layers(self.words(tokens) + self.places(places))
-        return self.norm(x) @ self.words.weight.t()
 
 
 class Llama(nn.Module):
@@ -113,10 +70,10 @@ class Llama(nn.Module):
         places = torch.arange(tokens.shape[1], device=tokens.device)
         rates = 10000 ** (-torch.arange(0, 64, 2, device=tokens.device) / 64)
         turns = places[:, None] * rates.repeat(2)
-        angles = turns.cos(), turns.sin()
+        cos, sin = turns.cos(), turns.sin()
         x = self.words(tokens)
         for layer in self.layers:
-            x = layer(x, angles)
+            x = layer(x, cos, sin)
         return self.head(self.norm(x))
 
 
@@ -125,7 +82,7 @@ def build(name: str) -> nn.Module:
     if name == "llama":
         return Llama(TEXT[name])
     if name in TEXT:
-        return Text(TEXT[name], causal=name == "gpt2")
+        return Transformer(TEXT[name], _TOKENS, layers=12, causal=name == "gpt2")
     if name == "vit_s_16":
         return torchvision.models.VisionTransformer(224, 16, 12, 6, 384, 1536)
     extra = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
