@@ -23,6 +23,10 @@ def take(tensor: torch.Tensor, index: tuple) -> torch.Tensor:
     return tensor[index]
 
 
+def positions(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    return torch.arange(tensor.shape[dim], device=tensor.device)
+
+
 def make_optimizer(name: str, parameters: list[torch.Tensor], **options):
     """Of parameters that share the memory of ``parameters``."""
     leaves = [value.detach().requires_grad_() for value in parameters]

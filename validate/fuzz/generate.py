@@ -21,6 +21,7 @@ _KINDS = {
     sequences.packed_weights: 5,
     joined.joined: 6,
     compiled.compiled: 3,
+    compiled.compiled_integers: 2,
 }
 
 

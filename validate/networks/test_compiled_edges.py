@@ -41,6 +41,25 @@ def test_integers_wrap_around(device, name, dtype):
     assert torch.equal(compiled(x.to(device)).cpu(), _WRAPPING[name](x))
 
 
+_BOOLS = {
+    "bool": lambda x: (x % 3).bool(),
+    "not": lambda x: torch.logical_not(x + 1),
+    "any": lambda x: (x * 2).any(1),
+    "all": lambda x: (x + 1).all(1),
+}
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.int16, torch.int64, torch.float16, torch.float64]
+)
+@pytest.mark.parametrize("name", _BOOLS)
+def test_bools_of_numbers(device, name, dtype):
+    x = (torch.arange(2 * 37) % 5 - 2).to(dtype).view(2, 37)
+    compiled = torch.compile(_BOOLS[name], fullgraph=True)
+    assert torch.equal(compiled(x.to(device)).cpu(), _BOOLS[name](x))
+
+
 def test_floats_that_only_uint64_holds(device):
     x = torch.tensor([1e19, 9.3e18, 2.0**63, 5.0, -3.7, 1e18]).repeat(9)
 

@@ -124,7 +124,7 @@ def converted(text: str, source: torch.dtype, target: torch.dtype, lanes: bool) 
     wide = type_of(target, True)
     type_of(source, True)
     if target == torch.bool:
-        return mask(f"({text}) != 0", source)
+        return mask(f"({text}) != {literal(0, source)}", source)
     if source == torch.bool:
         return f"convert_{wide}(({text}) & 1)"
     if source.is_floating_point and target == torch.uint64:
