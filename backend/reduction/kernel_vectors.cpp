@@ -140,41 +140,55 @@ std::string inner_extremes_text(const ReductionKey& key) {
          finish_text(key, key.is_split) + "}\n";
 }
 
-// A run's sum above its first element, then its squared deviations from the
-// mean, by vectors.
+// A run's mean, from its sum above its first element; then the sums of what
+// exceeds that and of its squares, which correct the mean's rounding (Chan,
+// Golub and LeVeque, Algorithms for computing the sample variance, 1983).
 std::string inner_moments_text(const ReductionKey& key) {
-  const auto sum_text = [&key](const std::string& total,
-                               const std::string& term) {
-    std::string text;
-    const auto add = [&](int lanes, const std::string& at) {
-      text += "{\nconst lanes_t x = " + load_vector_text(key, at) + ";\nlanes" +
-              std::to_string(lanes) + " += " + term + ";\n}\n";
-    };
-    text +=
-        "lanes0 = lanes1 = lanes2 = lanes3 = 0;\ni = 0;\n"
-        "for (; i + 4 * LANES <= run; i += 4 * LANES) {\n";
-    for (int lanes = 0; lanes < 4; ++lanes) {
-      add(lanes, "at + i + " + std::to_string(lanes) + " * LANES");
+  using Sum = std::pair<std::string, std::string>;  // a name and its term
+  const auto sums_text = [&key](const std::vector<Sum>& sums) {
+    std::string declared, folded, rest;
+    for (const auto& [total, term] : sums) {
+      declared += "lanes_t " + total + "_lanes[4] = {0, 0, 0, 0};\n";
+      folded += "const lanes_t " + total + "_all = (" + total + "_lanes[0] + " +
+                total + "_lanes[1]) + (" + total + "_lanes[2] + " + total +
+                "_lanes[3]);\ncompute_t " + total + " = LANES_SUM(" + total +
+                "_all);\n";
+      rest += total + " += " + term + ";\n";
     }
-    text += "}\nfor (; i + LANES <= run; i += LANES) ";
-    add(0, "at + i");
-    text += "lanes0 = (lanes0 + lanes1) + (lanes2 + lanes3);\ncompute_t " +
-            total +
-            " = LANES_SUM(lanes0);\nfor (; i < run; ++i) {\n"
-            "const compute_t x = " +
-            load_text(key.inputs[0], "input0", "at + i") + ";\n" + total +
-            " += " + term + ";\n}\n";
-    return text;
+    const auto add_text = [&](int lanes, const std::string& at) {
+      std::string text =
+          "{\nconst lanes_t x = " + load_vector_text(key, at) + ";\n";
+      for (const auto& [total, term] : sums) {
+        text +=
+            total + "_lanes[" + std::to_string(lanes) + "] += " + term + ";\n";
+      }
+      return text + "}\n";
+    };
+    std::string vectors;
+    for (int lanes = 0; lanes < 4; ++lanes) {
+      vectors +=
+          add_text(lanes, "at + i + " + std::to_string(lanes) + " * LANES");
+    }
+    return declared +
+           "i = 0;\nfor (; i + 4 * LANES <= run; i += 4 * LANES) {\n" +
+           vectors + "}\nfor (; i + LANES <= run; i += LANES) " +
+           add_text(0, "at + i") + folded +
+           "for (; i < run; ++i) {\nconst compute_t x = " +
+           load_text(key.inputs[0], "input0", "at + i") + ";\n" + rest + "}\n";
   };
   return kOutputsText + kept_text(key, true, 0) +
          "state_t state = IDENTITY, lost = IDENTITY;\n" + lines_text(key) +
-         "lanes_t lanes0, lanes1, lanes2, lanes3;\nconst compute_t shift = "
-         "shift_of(" +
+         "const compute_t first = shift_of(" +
          load_text(key.inputs[0], "input0", "at") + ");\n" +
-         sum_text("sum", "x - shift") + "const compute_t mean = sum / run;\n" +
-         sum_text("deviations", "(x - shift - mean) * (x - shift - mean)") +
-         fold_text(
-             key, "state", "lost", "welford_of(shift, mean, deviations, run)") +
+         sums_text({{"sum", "x - first"}}) +
+         "const compute_t shift = shift_of(first + sum / run);\n" +
+         sums_text({{"above", "x - shift"},
+                    {"squares", "(x - shift) * (x - shift)"}}) +
+         "const compute_t mean = above / run;\n" +
+         fold_text(key,
+                   "state",
+                   "lost",
+                   "welford_of(shift, mean, squares - above * mean, run)") +
          "r += run;\n}\n" + regain_text(key, "state", "lost") +
          finish_text(key, key.is_split) + "}\n";
 }
@@ -396,7 +410,8 @@ std::string outer_moments_text(const ReductionKey& key) {
       "means[v] = deviations[v] = 0;\n}\n"
       "const lanes_t above = x - shifts[v], delta = above - means[v];\n"
       "means[v] += delta * share;\n"
-      "deviations[v] += delta * (above - means[v]);\n";
+      "deviations[v] += delta * (above - means[v]);\n"
+      "recenter(&shifts[v], &means[v]);\n";
   return runs_text(key, "COLUMNS") +
          "const int whole = width / LANES;\n"
          "const int rest = width - whole * LANES;\n"

@@ -163,6 +163,15 @@ def test_variance_against_float64(device, size, mean):
                 )
 
 
+@pytest.mark.parametrize("shape", [(125, 9), (1000, 40), (300, 1)])
+def test_means_near_zero(device, shape):
+    """As exact as their elements' roundings, few or many."""
+    for x in (torch.randn(shape), torch.randn(shape[::-1]).t()):
+        mean = torch.var_mean(x.to(device), 0)[1].cpu()
+        off = (mean.double() - x.double().mean(0)).abs().max()
+        assert off < 8 * torch.finfo(x.dtype).eps / shape[0] ** 0.5
+
+
 @pytest.mark.parametrize("place", [0, 1, 37, 39])
 def test_variance_of_infinities(device, place):
     x = torch.randn(40, 40)
