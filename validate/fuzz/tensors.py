@@ -190,10 +190,23 @@ def draw_values(
     else:
         values = torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
         values = low + (high - low) * values
+    if low is None:
+        values = _of_some_size(rng, values, dtype)
     values = values.to(dtype)
     if special:
         return with_special(values, generator, special)
     return values
+
+
+def _of_some_size(rng: random.Random, values: torch.Tensor, dtype: torch.dtype):
+    """Most as they are; some far below or above one, or close together far from zero."""
+    kind = rng.choices(("same", "scaled", "shifted"), (8, 1, 1))[0]
+    if kind == "same":
+        return values
+    most = 3 if dtype == torch.float16 else 6
+    if kind == "shifted":
+        return values + 10.0 ** rng.randint(1, most)
+    return values * 10.0 ** rng.randint(-most, most)
 
 
 def with_special(
