@@ -171,8 +171,11 @@ void transformer_encoder_layer(const c10::OperatorHandle& op,
   op.callBoxed(stack);
   const Tensor result =
       torch::jit::pop(*stack).toTensor().contiguous();  // copy: viewed by rows
-  const Tensor nested = nested_in(result, sequences.sizes);
-  torch::jit::push(*stack, sequences.is_view ? nested : nested.contiguous());
+  Tensor nested = nested_in(result, sequences.sizes);
+  if (!sequences.is_view) {
+    nested = nested.contiguous();  // copy: without gaps, as on the CPU
+  }
+  torch::jit::push(*stack, nested);
 }
 
 }  // namespace

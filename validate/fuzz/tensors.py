@@ -198,7 +198,9 @@ def draw_values(
     return values
 
 
-def _of_some_size(rng: random.Random, values: torch.Tensor, dtype: torch.dtype):
+def _of_some_size(
+    rng: random.Random, values: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
     """Most as they are; some far below or above one, or close together far from zero."""
     kind = rng.choices(("same", "scaled", "shifted"), (8, 1, 1))[0]
     if kind == "same":
