@@ -17,6 +17,7 @@ import statistics
 import measure
 import torch
 import torch.nn.functional as F
+from gpu.zoo import rotated
 from rich.table import Table
 from torch import nn
 from torch_opencl.nn import quantize_linears
@@ -52,11 +53,6 @@ class Layer(nn.Module):
         x = x + self.out(seen.transpose(1, 2).reshape(1, length, width))
         gate, up = self.gate_up(self.after(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
-
-
-def rotated(x: torch.Tensor) -> torch.Tensor:
-    low, high = x.chunk(2, -1)
-    return torch.cat([-high, low], -1)
 
 
 class Decoder(nn.Module):

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import torch
 import torch_opencl.vision
-from decode import rotated
-from gpu.zoo import Transformer
+from gpu.zoo import Transformer, rotated
 from torch import nn
 from torch.nn import functional as F
 

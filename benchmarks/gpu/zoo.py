@@ -67,6 +67,13 @@ class Transformer(nn.Module):
         return self.head(self.norm(self.layers(x)))
 
 
+def rotated(x: torch.Tensor) -> torch.Tensor:
+    """(-b, a) of ``x`` = (a, b), halves of the last dimension: what a rotary embedding
+    multiplies by its sines."""
+    low, high = x.chunk(2, -1)
+    return torch.cat([-high, low], -1)
+
+
 class ResidualBlock(nn.Module):
     def __init__(self, channels: int, out: int, time_width: int):
         super().__init__()
