@@ -4,6 +4,7 @@
 #include "error.h"
 #include "platform.h"
 #include "program_cache.h"
+#include "quirks.h"
 
 #include <algorithm>
 #include <atomic>
@@ -116,7 +117,8 @@ std::string identity_of(const DeviceInfo& info) {
          "\n" + info.version + "\n" + info.driver_version +
          ((info.type & CL_DEVICE_TYPE_CPU) == 0 || info.has_avx512_registers
               ? ""
-              : "\nnarrow registers");
+              : "\nnarrow registers") +
+         compiler_setting(info);
 }
 
 Device::Device(int index,
@@ -134,6 +136,7 @@ cl_context Device::context() {
   const std::lock_guard lock(mutex_);
   if (context_.load() == nullptr) {
     config();  // report a bad TORCH_OPENCL_* variable before anything runs
+    set_compiler_setting(info_);
     cl_int code = CL_SUCCESS;
     // No properties: a loader checks CL_CONTEXT_PLATFORM against the platforms
     // that it enumerated itself.

@@ -3,6 +3,8 @@
 #include "api.h"
 #include "error.h"
 
+#include <cstdlib>
+
 namespace torch_opencl::runtime {
 
 bool is_intel(const DeviceInfo& info) {
@@ -45,6 +47,27 @@ cl_int finish(cl_command_queue queue, const DeviceInfo& info) {
     }
   }
   return api().clFinish(queue);
+}
+
+std::string compiler_setting(const DeviceInfo& info) {
+  // Intel 2026.22 for CPUs with AVX-512: a scalar ~x beside max(x, y) is wrong,
+  // as its compiler moves both to vectors. Others may not know this option,
+  // and an unknown one ends the process.
+  const bool is_cpu = (info.type & CL_DEVICE_TYPE_CPU) != 0;
+  return is_cpu && is_intel(info) && info.driver_version.starts_with("2026.22.")
+             ? "-disable-x86-scalar-to-vector"
+             : "";
+}
+
+void set_compiler_setting(const DeviceInfo& info) {
+  constexpr const char* kVariable = "CL_CONFIG_LLVM_OPTIONS";
+  const std::string setting = compiler_setting(info);
+  const char* given = std::getenv(kVariable);
+  const std::string before = given != nullptr ? given : "";
+  if (!setting.empty() && before.find(setting) == std::string::npos) {
+    const std::string all = before.empty() ? setting : before + " " + setting;
+    setenv(kVariable, all.c_str(), 1);
+  }
 }
 
 std::string quirk_options(const DeviceInfo& info) {

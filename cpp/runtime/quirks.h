@@ -42,6 +42,11 @@ inline cl_int set_argument(cl_kernel kernel,
 // arrived.
 cl_int finish(cl_command_queue queue, const DeviceInfo& info);
 
+// What the driver's compiler is to be told beside a program's options; empty
+// or one of LLVM's options. It is read with the device's context.
+std::string compiler_setting(const DeviceInfo& info);
+void set_compiler_setting(const DeviceInfo& info);
+
 // -D options of every program of a device; each begins with a space.
 std::string quirk_options(const DeviceInfo& info);
 

@@ -3,8 +3,11 @@ in tensors of other strides, and expanded inputs that are replayed."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
+from torch._inductor.utils import run_and_get_code
 
 pytestmark = [pytest.mark.gpu_class, pytest.mark.usefixtures("fresh_inductor")]
 
@@ -58,6 +61,91 @@ def test_bools_of_numbers(device, name, dtype):
     x = (torch.arange(2 * 37) % 5 - 2).to(dtype).view(2, 37)
     compiled = torch.compile(_BOOLS[name], fullgraph=True)
     assert torch.equal(compiled(x.to(device)).cpu(), _BOOLS[name](x))
+
+
+# Of products of half types, which differ from what is stored of them.
+_OF_STORED = {
+    "isinf": lambda x: torch.isinf(x * x),
+    "bool": lambda x: (x * 1e-6).bool(),
+    "not": lambda x: torch.logical_not(x * 1e-6),
+    "any": lambda x: (x * 1e-6).any(1),
+    "place": lambda x: (x * 1.7).argmax(1),
+    "greatest": lambda x: (x * 1.7).max(1)[1],
+    "integer": lambda x: (x * 1.7).int(),
+    "floor": lambda x: (x * 1.7).floor(),
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", _OF_STORED)
+def test_questions_see_what_is_stored(device, name, dtype):
+    row = torch.cat([torch.linspace(1, 1.02, 64), torch.tensor([300.0, 0.01, 0])])
+    x = torch.stack([row, row * 2**-12, row.flip(0)]).to(dtype)
+    if dtype == torch.bfloat16 and name == "isinf":
+        x *= 1e18
+    compiled = torch.compile(_OF_STORED[name], fullgraph=True)
+    assert torch.equal(compiled(x.to(device)).cpu(), _OF_STORED[name](x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_bits_of_half_types(device, dtype):
+    """A NaN keeps its payload."""
+    bits = torch.arange(-(2**15), 2**15).to(torch.int16)
+
+    def unpack(x):
+        return x.view(torch.int16) + 1
+
+    def pack(x):
+        return (x ^ 1).view(dtype)
+
+    x = bits.view(dtype)
+    assert torch.equal(torch.compile(unpack)(x.to(device)).cpu(), unpack(x))
+    packed = torch.compile(pack)(bits.to(device)).cpu()
+    assert torch.equal(packed.view(torch.int16), bits ^ 1)
+
+
+def test_a_number_beside_its_complement(device):
+    """Intel's driver 2026.22 gives another ~x beside max(x, y)."""
+
+    def both(x, y):
+        return torch.maximum(x, y), ~x, torch.minimum(x, y), -1 - y
+
+    compiled = torch.compile(both, fullgraph=True)
+    for dtype in (torch.int32, torch.int64):
+        for shape in ((), (7,), (3, 50)):
+            x, y = (torch.randint(-99, 99, shape).to(dtype) for _ in range(2))
+            found = compiled(x.to(device), y.to(device))
+            for mine, expected in zip(found, both(x, y), strict=True):
+                assert torch.equal(mine.cpu(), expected)
+
+
+def test_a_row_reads_what_it_then_writes(device):
+    def scaled(x, scale):
+        new = scale / 2 + x.abs().amax(1) / 2
+        result = x / new[:, None]
+        scale.copy_(new)
+        return result
+
+    x, scale = torch.randn(64, 1000), torch.rand(64)
+    given = scale.to(device)
+    found = torch.compile(scaled, fullgraph=True)(x.to(device), given)
+    torch.testing.assert_close(found.cpu(), scaled(x, scale))
+    torch.testing.assert_close(given.cpu(), scale)
+
+
+def test_local_memory_of_many_sums(device):
+    """A device may have no more than 32 KiB."""
+
+    def spreads(x):
+        return [(x + i).var(1) for i in range(30)]
+
+    x = torch.randn(100, 1000)
+    found, texts = run_and_get_code(torch.compile(spreads), x.to(device))
+    for mine, expected in zip(found, spreads(x), strict=True):
+        torch.testing.assert_close(mine.cpu(), expected)
+    for kernel in "".join(texts).split("kernel __attribute__")[1:]:
+        assert len(re.findall(r"^local \w+", kernel, re.M)) <= 64
 
 
 def test_floats_that_only_uint64_holds(device):

@@ -22,6 +22,14 @@ def _sums(x):
     return x[:100, None] + i[:100, None] * 30_000_000 + i[None, :7]
 
 
+def _hashes(x):
+    return x[((_places(x, 10_000) * 1_000_003) ^ _places(x, 10_000)) % x.shape[0]]
+
+
+def _hashes_of_data(x):
+    return x[(_places(x) * 73_856_093 + x * x) % x.shape[0]]
+
+
 # A function of a tensor of so many integers; more than 32 bits on the way to its result.
 _OF_64_BITS = {
     "index": (lambda x: x[(_places(x, 10_000) * 1_000_003) % x.shape[0]], 1000),
@@ -29,6 +37,11 @@ _OF_64_BITS = {
     "triangle": (_triangles, 70_000),
     "rest": (lambda x: x + _places(x) ** 2 % 97, 60_000),
     "sum": (_sums, 200),
+    "lanes": (lambda x: x[(_places(x, 10_007) * 1_000_000_007) % x.shape[0]], 1000),
+    "hashes": (_hashes, 1000),
+    "hashes of data": (_hashes_of_data, 4001),
+    "power": (lambda x: x + _places(x) ** 9, 60),
+    "wrapped": (lambda x: x[(_places(x) * (2**62 + 5)) % x.shape[0]], 1000),
     "range": (lambda x: x + torch.arange(0, 10**12, 10**9, device=x.device), 1000),
 }
 
@@ -39,6 +52,31 @@ _OF_64_BITS = {
 def test_indices_of_64_bits(device, name, dynamic):
     function, count = _OF_64_BITS[name]
     x = torch.randint(-99, 99, (count,))
+    compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
+    assert torch.equal(compiled(x.to(device)).cpu(), function(x))
+
+
+def _squares(x):
+    i = _places(x).int()
+    return x + (i * i) // 7
+
+
+# What the dtype of an arange does not hold.
+_CONVERSIONS = {
+    "uint8": lambda x: x + _places(x).to(torch.uint8).long(),
+    "int8": lambda x: x + torch.maximum(_places(x).to(torch.int8), x.to(torch.int8)),
+    "bool": lambda x: x + _places(x).bool().long(),
+    "int32": _squares,
+    "float16": lambda x: x + _places(x).half().long(),
+    "float32": lambda x: x + ((_places(x) + 2**24).float() + 1).long(),
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", _CONVERSIONS)
+def test_places_wrap_around(device, name, dynamic):
+    function, x = _CONVERSIONS[name], torch.randint(-9, 9, (70_000,))
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
     assert torch.equal(compiled(x.to(device)).cpu(), function(x))
 

@@ -26,7 +26,7 @@ def register() -> type:
     from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
 
     from .. import opencl
-    from . import fallbacks, flex_lowering, lowerings
+    from . import fallbacks, flex_lowering, lowerings, wrapping
     from .cache_key import CacheKey
     from .device import OpenCLInterface, OpenCLOpOverrides
     from .scheduling import Scheduling
@@ -38,6 +38,7 @@ def register() -> type:
     lowerings.install()
     flex_lowering.install()
     fallbacks.install()
+    wrapping.install()
     register_device_op_overrides("opencl", OpenCLOpOverrides())
     register_backend_for_device(
         "opencl",

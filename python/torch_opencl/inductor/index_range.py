@@ -88,3 +88,13 @@ def fits_32_bits(
     return all(
         is_within(value, _GREATEST_INT) or is_within(value, elements) for value in found
     )
+
+
+def of_64_bits(expr: sympy.Expr) -> sympy.Expr:
+    """``expr`` of indices, each as a long."""
+    return expr.xreplace(
+        {
+            symbol: sympy.Symbol(f"((long){symbol})", integer=True, nonnegative=True)
+            for symbol in expr.free_symbols
+        }
+    )

@@ -16,7 +16,7 @@ from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, Trun
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from .index_range import fits_32_bits
+from .index_range import fits_32_bits, of_64_bits
 from .operations import OpenCLOverrides, has_lanes, operand
 from .printer import print_index
 from .reductions import Accumulator, accumulator
@@ -192,10 +192,7 @@ class KernelBody(SIMDKernel):
         ):
             for symbol in index.free_symbols:
                 if self._entry(symbol) is not None:
-                    wide = sympy.Symbol(
-                        f"((long){symbol})", integer=True, nonnegative=True
-                    )
-                    places[symbol] = places.get(symbol, symbol).xreplace({symbol: wide})
+                    places[symbol] = of_64_bits(places.get(symbol, symbol))
         return super().index_to_str(index.xreplace(places))
 
     def index_to_str(self, index: sympy.Expr) -> str:
@@ -311,11 +308,11 @@ class KernelBody(SIMDKernel):
             text = f"{load}({pointer}, {place})"
             if self.lane_mask:
                 text = f"(any({self.lane_mask}) ? {text} : 0)"
-            return self._generated(Text(text, dtype, False, outer))
+            return self.named(Text(text, dtype, False, outer))
         if stride == 1 and not self.lane_mask:
             self.runs += 1
             text = f"load_run_{name_of(stored)}({pointer} + ({place}), width)"
-            return self._generated(Text(text, dtype, True, outer))
+            return self.named(Text(text, dtype, True, outer))
         self.gathers += 1
         key = f"{pointer} {index} {self.lane_mask}"
         known = self.cse.try_get(key)
@@ -335,7 +332,7 @@ class KernelBody(SIMDKernel):
         self.cse.put(key, variable)
         return variable
 
-    def _generated(self, text: Text) -> Variable:
+    def named(self, text: Text) -> Variable:
         return self.cse.generate(self.compute, text, dtype=text.dtype)
 
     def store(self, name: str, index: sympy.Expr, value, mode=None) -> None:
@@ -361,6 +358,9 @@ class KernelBody(SIMDKernel):
             line = f"store_{name_of(stored)}({pointer}, {place}, {text});"
             if self.form.by_group and self.is_outer_index(index):
                 line = f"if (get_local_id(0) == 0) {line}"
+                written = V.graph.scheduler.mutation_real_name.get(name, name)
+                if written in self.args.input_buffers:  # by the group's other items
+                    line = f"barrier(CLK_GLOBAL_MEM_FENCE); {line}"
             lines.writeline(DeferredLine(name, line))
             return
         text = operand(value, stored, True)
@@ -395,7 +395,7 @@ class KernelBody(SIMDKernel):
             f"safe_index(record, op, {operand(index, torch.int64, lanes)}, "
             f"{self.index_to_str(size)}, {self.used_lanes(lanes)})"
         )
-        return self._generated(Text(text, torch.int64, lanes, index.outer))
+        return self.named(Text(text, torch.int64, lanes, index.outer))
 
     def used_lanes(self, lanes: bool) -> str:
         """Whether the results of a value, or of each lane of it, are used. Those beyond

@@ -1,6 +1,6 @@
 """Lowerings that differ on the device. Ops that Inductor would make of float atomics
-stay the device's own kernels, so that the same input gives the same bits. Comparisons of
-half types see rounded values. Other devices keep torch's lowerings."""
+stay the device's own kernels, so that the same input gives the same bits. What asks values
+of half types, as comparisons do, sees them rounded. Other devices keep torch's lowerings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from torch._inductor.lowering import clone, lowerings, make_pointwise, view
 from torch._inductor.virtualized import V, ops
 
 aten = torch.ops.aten
+_HALVES = (torch.float16, torch.bfloat16)
+# Their results jump between neighbouring numbers, or are indices.
+_QUESTIONS = (
+    *(aten.isinf.default, aten.isnan.default, aten.logical_not.default),
+    *(aten.any.default, aten.any.dim, aten.any.dims),
+    *(aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim),
+    *(aten.floor.default, aten.ceil.default, aten.trunc.default, aten.round.default),
+)
 
 
 def _is_ours(x) -> bool:
@@ -90,8 +98,7 @@ def _of_elements(lowered: Callable, op) -> Callable:
 
 def _rounded(x):
     """As the graph says: fused ops keep what they compute in float32."""
-    halves = (torch.float16, torch.bfloat16)
-    if not _is_ours(x) or x.get_dtype() not in halves:
+    if not _is_ours(x) or x.get_dtype() not in _HALVES:
         return x
     dtype = x.get_dtype()
 
@@ -108,6 +115,33 @@ def _comparison(lowered: Callable) -> Callable:
         return lowered(_rounded(a), _rounded(b))
 
     return compare
+
+
+def _question(lowered: Callable) -> Callable:
+    """A product that is stored as infinity is infinite, and what is stored as 0 false."""
+
+    def ask(x, *args, **kwargs):
+        return lowered(_rounded(x), *args, **kwargs)
+
+    return ask
+
+
+def _conversion(lowered: Callable) -> Callable:
+    def convert(x, dtype):
+        return lowered(x if dtype.is_floating_point else _rounded(x), dtype)
+
+    return convert
+
+
+def _bits(lowered: Callable, op) -> Callable:
+    """Fused ops hold half types as float32, where a NaN may lose its payload."""
+    of_aten = lowering.fallback_handler(op, add_to_fallback_set=False)
+
+    def view_as(x, dtype):
+        is_half = dtype in _HALVES or x.get_dtype() in _HALVES
+        return (of_aten if _is_ours(x) and is_half else lowered)(x, dtype)
+
+    return view_as
 
 
 def _division(lowered: Callable) -> Callable:
@@ -175,6 +209,12 @@ def install() -> None:
     for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
         for op in (packet.Tensor, packet.Scalar):
             lowerings[op] = _comparison(lowerings[op])
+    for op in _QUESTIONS:
+        lowerings[op] = _question(lowerings[op])
+    op = torch.ops.prims.convert_element_type.default
+    lowerings[op] = _conversion(lowerings[op])
+    op = aten.view.dtype
+    lowerings[op] = _bits(lowerings[op], op)
     op = aten.div.Tensor_mode
     lowerings[op] = _division(lowerings[op])
     for op in (aten.argmax.default, aten.argmin.default):

@@ -295,7 +295,8 @@ class OpenCLOverrides(OpOverrides):
 
     @staticmethod
     def index_expr(expr, dtype):
-        return V.kernel.index_value(expr, dtype)
+        # A name of its own dtype: Inductor would take that of indices of elements.
+        return V.kernel.named(V.kernel.index_value(expr, dtype))
 
     value_expr = index_expr
 

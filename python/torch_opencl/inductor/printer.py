@@ -86,8 +86,10 @@ class IndexPrinter(ExprPrinter):
 
     def _print_Pow(self, expr: sympy.Expr) -> str:
         base, exponent = expr.args
-        if exponent.is_integer and exponent.is_number and 0 <= int(exponent) <= 8:
+        if exponent.is_Integer and 0 < exponent <= 8:
             return "(" + " * ".join([f"({self.doprint(base)})"] * int(exponent)) + ")"
+        if base.is_integer and exponent.is_integer and exponent.is_nonnegative:
+            return self._print_PowByNatural(expr)
         return self._print_FloatPow(expr)
 
     def _integer_of(self, function: str, expr: sympy.Expr) -> str:

@@ -30,6 +30,7 @@ class Scheduling(SIMDScheduling):
     """Inductor's scheduling for the device."""
 
     kernel_type = OpenCLKernel
+    is_splitting = False
 
     @classmethod
     def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
@@ -60,9 +61,19 @@ class Scheduling(SIMDScheduling):
                 stay_extern(nodes[0].node.get_origins(), error)
                 raise
             log.debug("a kernel each of %d nodes: %s", len(nodes), error)
-        for node in nodes:
-            self.codegen_node(node)
+        # Inductor plans memory by fused nodes: nothing is free within one.
+        self.is_splitting = True
+        try:
+            for node in nodes:
+                self.codegen_node(node)
+        finally:
+            self.is_splitting = False
+        self.free_buffers_in_scheduler()
         return None
+
+    def free_buffers_in_scheduler(self) -> None:
+        if not self.is_splitting:
+            super().free_buffers_in_scheduler()
 
     def create_kernel_choices(self, kernel_features, kernel_args, kernel_kwargs):
         """Tries the forms that may fit, and takes the one of fewest scattered

@@ -11,11 +11,14 @@ from torch.utils._sympy.functions import FloorDiv
 from ..opencl.devices import get_device_properties
 from .kept_rows import keep_rows
 from .loops import LoopedBody
-from .types import LANES, NotGenerated, name_of
+from .types import LANES, NotGenerated, compute_dtype, name_of
 from .work import GROUP, split_work
 
 _KEPT_ROW = 4096
 """Elements of a row that may be kept: what the first level of caches holds."""
+
+_LOCAL_BYTES = 32768
+"""Local memory that every device has."""
 
 
 class OpenCLKernel(LoopedBody):
@@ -50,6 +53,17 @@ class OpenCLKernel(LoopedBody):
             section.text = IndentedBuffer()
             section.text.writelines(filter(None, lines))
 
+    def _check_local_memory(self) -> None:
+        dtypes = [
+            compute_dtype(dtype)
+            for section in self.sections
+            for each in section.accumulators
+            for dtype in each.dtypes
+        ]
+        # Bools lie there as ints.
+        if GROUP * sum(max(dtype.itemsize, 4) for dtype in dtypes) > _LOCAL_BYTES:
+            raise NotGenerated(f"{len(dtypes)} sums of a work-group")
+
     def _body(self) -> IndentedBuffer:
         body = IndentedBuffer()
         self._keep_rows(body)
@@ -71,6 +85,8 @@ class OpenCLKernel(LoopedBody):
 
     def codegen_kernel(self, name: str | None = None) -> str:
         self.codegen_body()
+        if self.form.by_group:
+            self._check_local_memory()
         self.local_lines = IndentedBuffer()
         body = self._body()
         trees = self.kept_trees
