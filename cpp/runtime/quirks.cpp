@@ -1,6 +1,7 @@
 #include "quirks.h"
 
 #include "api.h"
+#include "config.h"
 #include "error.h"
 
 #include <cstdlib>
@@ -62,8 +63,7 @@ std::string compiler_setting(const DeviceInfo& info) {
 void set_compiler_setting(const DeviceInfo& info) {
   constexpr const char* kVariable = "CL_CONFIG_LLVM_OPTIONS";
   const std::string setting = compiler_setting(info);
-  const char* given = std::getenv(kVariable);
-  const std::string before = given != nullptr ? given : "";
+  const std::string before = environment(kVariable);
   if (!setting.empty() && before.find(setting) == std::string::npos) {
     const std::string all = before.empty() ? setting : before + " " + setting;
     setenv(kVariable, all.c_str(), 1);
