@@ -14,8 +14,10 @@
 DEFINE_EXP_SHIFTED(exponential, lanes_t, as_int16, as_float16)
 
 static inline lanes_t sigmoid(lanes_t x) {
-  const lanes_t above = x < -87.0f ? (lanes_t)-87 : x;
-  return 1 / (1 + exponential(above > 87.0f ? (lanes_t)87 : above, (lanes_t)-1, 0));
+  const lanes_t above = x < -88.0f ? (lanes_t)-88 : x;
+  const lanes_t power = exponential(above > 87.0f ? (lanes_t)87 : above, (lanes_t)-1, 0);
+  // Where exp(-x) is infinite, a gate is shut: its gradient is 0.
+  return x < -88.7f ? (lanes_t)0 : 1 / (1 + power);
 }
 
 // PoCL's tanh of a vector is as many calls as elements.

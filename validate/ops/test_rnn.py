@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from against_cpu import check
@@ -209,3 +211,18 @@ def test_views_and_refusals(device, kind):
     assert not torch.equal(layer.train()(wide)[0].cpu(), expected)
     with pytest.raises(RuntimeError, match=r"input\.size"):
         layer(torch.randn(2, 3, 5, device=device))
+
+
+def test_gradients_of_gates_that_are_shut(device):
+    """The sigmoid of -1e5 is 0, and so are what it hands on and its gradient."""
+    layer = torch.nn.GRU(2, 64, bias=False)
+    with torch.no_grad():
+        layer.weight_ih_l0[64:128] = 1
+    x, h = torch.full((1, 1, 2), 1e5), torch.randn(1, 1, 64)
+    gradients = []
+    for place in ("cpu", device):
+        copied = copy.deepcopy(layer).to(place)
+        copied(x.to(place), h.to(place))[0].sum().backward()
+        gradients.append(copied.weight_ih_l0.grad.cpu())
+    assert torch.equal(*gradients)
+    assert gradients[0].count_nonzero() == 0
