@@ -143,3 +143,11 @@ def test_a_transform_of_a_products_infinite_gradient(size, is_known):
     reason = "1 of 6 elements differ in NaN or infinity: nan, expected -inf"
     assert bool(known.value(program, "gradient of t0", reason, ())) == is_known
     assert not known.value(program, "gradient of t0", "too far", ())
+
+
+@pytest.mark.parametrize(("value", "is_known"), [(torch.inf, True), (1.0, False)])
+def test_a_mean_of_a_complex_infinity(value, is_known):
+    inputs = {0: Input(torch.full((2, 3), complex(1, value)))}
+    program = Program(inputs, [Step("op:mean", (Ref(0), 1), result=1)], "mean")
+    reason = "1 of 2 elements differ in NaN or infinity: inf, expected nan"
+    assert bool(known.value(program, "t1", reason, ())) == is_known
