@@ -148,6 +148,21 @@ def test_local_memory_of_many_sums(device):
         assert len(re.findall(r"^local \w+", kernel, re.M)) <= 64
 
 
+def test_kernels_of_many_tensors(device):
+    """A device may take no more than 1024 bytes of parameters."""
+
+    def moved(xs):
+        return [x.sin() + xs[0] for x in xs]
+
+    xs = [torch.randn(50) for _ in range(70)]
+    given = [x.to(device) for x in xs]
+    found, texts = run_and_get_code(torch.compile(moved), given)
+    for mine, expected in zip(found, moved(xs), strict=True):
+        torch.testing.assert_close(mine.cpu(), expected)
+    for head in re.findall(r"^void \w+\((.*)\) \{$", "".join(texts), re.M):
+        assert head.count("TENSOR(") * 16 < 1024
+
+
 def test_floats_that_only_uint64_holds(device):
     x = torch.tensor([1e19, 9.3e18, 2.0**63, 5.0, -3.7, 1e18]).repeat(9)
 

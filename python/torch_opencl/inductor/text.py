@@ -20,6 +20,9 @@ _KEPT_ROW = 4096
 _LOCAL_BYTES = 32768
 """Local memory that every device has."""
 
+_PARAMETER_BYTES = 1024 - 128
+"""Parameters that every device takes, less what is passed beside tensors."""
+
 
 class OpenCLKernel(LoopedBody):
     """A kernel and its call."""
@@ -189,6 +192,8 @@ class OpenCLKernel(LoopedBody):
             else:
                 raise NotGenerated(f"arguments such as {argument}")
             self.call_values.append(str(value))
+        if 16 * len(parameters) > _PARAMETER_BYTES:
+            raise NotGenerated(f"{len(parameters)} parameters")
         is_double = torch.float64 in self.stored_dtypes
         for expr, number in self.host_numbers.items():
             kind = "long" if expr.is_integer else "real_t"
