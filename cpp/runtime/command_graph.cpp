@@ -84,7 +84,13 @@ void CommandGraph::add_launch(const Kernel& kernel, const NDRange& range) {
     throw_opencl_error(code, "clCloneKernel", __FILE__, __LINE__);
   }
   clone->name = kernel.name;
-  add(Launch{std::move(clone), range, kernel.handle});
+  Launch launch{std::move(clone), range, kernel.handle};
+  const std::lock_guard lock(mutex_);
+  const auto report = reports_.find(kernel.handle);
+  if (report != reports_.end()) {
+    launch.report = report->second;
+  }
+  commands_.push_back(std::move(launch));
 }
 
 CommandGraph::Draw CommandGraph::draw(const void* key,
@@ -138,9 +144,9 @@ void CommandGraph::add_written(const void* address) {
   add(Written{address});
 }
 
-void CommandGraph::add_report() {
+void CommandGraph::add_report(cl_kernel kernel, cl_uint index) {
   const std::lock_guard lock(mutex_);
-  may_report_ = true;
+  reports_[kernel] = index;
 }
 
 void CommandGraph::begin_packing(const Queue& queue,
@@ -180,6 +186,9 @@ void CommandGraph::replay(Queue& queue) {
         bind_argument(launch->kernel->handle, index, state.seed);
         bind_argument(launch->kernel->handle, index, calls);
       }
+      if (launch->report.has_value()) {
+        bind_record(queue, launch->kernel->handle, *launch->report);
+      }
       queue.launch(*launch->kernel, launch->range);
     } else if (const auto* written = std::get_if<Written>(&command)) {
       queue.wrote(written->address);
@@ -207,7 +216,7 @@ void CommandGraph::replay(Queue& queue) {
       }
     }
   }
-  if (may_report_) {
+  if (!reports_.empty()) {
     note_reports(queue);
   }
 }

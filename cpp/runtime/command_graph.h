@@ -9,8 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <ostream>
 #include <variant>
 #include <vector>
@@ -64,8 +66,9 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
   // The launch of `kernel` that was added last takes its random numbers, by
   // the arguments `index` and the next, `calls` of four after the first.
   void add_draw(cl_kernel kernel, cl_uint index, int source, uint64_t calls);
-  // A kernel that may report an error was added.
-  void add_report();
+  // `kernel` takes its queue's error record by the argument `index`: its next
+  // launch and all later ones.
+  void add_report(cl_kernel kernel, cl_uint index);
   // What is added until end_packing depends on the allocation of `bytes` at
   // `begin` alone, and a replay leaves it out while nothing was written there.
   // `packed`, which is kept with the graph, and what it takes to make it have
@@ -91,6 +94,7 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
     std::unique_ptr<Kernel> kernel;
     NDRange range;
     cl_kernel original;
+    std::optional<cl_uint> report = {};
     std::vector<LaunchDraw> draws = {};
   };
   struct Source {
@@ -145,8 +149,8 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
   std::vector<Queue*> queues_;  // that it captures from
   std::vector<Command> commands_;
   std::vector<Source> sources_;
-  size_t packing_ = 0;  // the open one's place, plus one
-  bool may_report_ = false;
+  size_t packing_ = 0;                    // the open one's place, plus one
+  std::map<cl_kernel, cl_uint> reports_;  // the argument, by the original
 };
 
 }  // namespace torch_opencl::runtime

@@ -209,21 +209,28 @@ Report ErrorRecord::take(Queue& queue, const Look& look) {
   return report;
 }
 
+void bind_record(Queue& queue, cl_kernel kernel, cl_uint index) {
+  ErrorRecord& record = record_of(queue);
+  const cl_mem memory = record.memory();
+  record.open();
+  bind_bytes(kernel, index, &memory, sizeof(memory));
+}
+
 void note_reports(Queue& queue) {
   record_of(queue).open();
 }
 
 ReportArgument::ReportArgument(Queue& queue, const char* op)
     : record_(record_of(queue)),
+      graph_(queue.capturing()),
       memory_(record_.memory()),
-      op_(number_of(outermost_op == nullptr ? op : outermost_op)) {
-  if (CommandGraph* graph = queue.capturing()) [[unlikely]] {
-    graph->add_report();
-  }
-}
+      op_(number_of(outermost_op == nullptr ? op : outermost_op)) {}
 
 // Not before: what is launched for other arguments may wait, and look.
-void ReportArgument::open() const {
+void ReportArgument::open(cl_kernel kernel, cl_uint index) const {
+  if (graph_ != nullptr) [[unlikely]] {
+    graph_->add_report(kernel, index);
+  }
   record_.open();
 }
 

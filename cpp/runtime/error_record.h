@@ -10,6 +10,7 @@
 
 namespace torch_opencl::runtime {
 
+class CommandGraph;
 class ErrorRecord;
 
 // A kernel's parameters `global report_t *record, const int op`, for one launch
@@ -23,15 +24,16 @@ class ReportArgument {
   friend void bind_argument(cl_kernel kernel,
                             cl_uint& index,
                             const ReportArgument& argument) {
-    argument.open();
+    argument.open(kernel, index);
     bind_bytes(kernel, index, &argument.memory_, sizeof(argument.memory_));
     bind_bytes(kernel, index, &argument.op_, sizeof(argument.op_));
   }
 
  private:
-  void open() const;
+  void open(cl_kernel kernel, cl_uint index) const;
 
   ErrorRecord& record_;
+  CommandGraph* graph_;  // that captures the launch
   cl_mem memory_;
   int32_t op_;
 };
@@ -48,6 +50,9 @@ class ReportAs {
   const char* outer_;
 };
 
+// The record of `queue` for a kernel that was bound with another queue's, ahead
+// of its launch.
+void bind_record(Queue& queue, cl_kernel kernel, cl_uint index);
 // Commands that may report were enqueued again.
 void note_reports(Queue& queue);
 

@@ -330,6 +330,36 @@ def test_bad_indices_are_reported(device):
     assert torch.equal(y, x[:1])
 
 
+@pytest.mark.parametrize("captures_all", [True, False])
+def test_bad_indices_are_reported_to_the_stream_of_the_replay(device, captures_all):
+    x, index = torch.ones(4, device=device), torch.tensor([1], device=device)
+    graph, main, side = (
+        torch.accelerator.Graph(),
+        torch.accelerator.current_stream(),
+        torch.Stream(device),
+    )
+    torch.opencl.synchronize()
+    if captures_all:
+        with side, graph:
+            y = x.index_select(0, index)
+    else:  # the stream joins the one that captures
+        with graph:
+            x * 2
+            side.wait_stream(main)
+            with side:
+                y = x.index_select(0, index)
+            main.wait_stream(side)
+    for wait in (y.item, y.item, torch.opencl.synchronize):
+        index.fill_(9)
+        graph.replay()
+        with pytest.raises(IndexError, match="index 9 is out of bounds"):
+            wait()
+    index.fill_(0)
+    graph.replay()
+    assert y.item() == 1
+    torch.opencl.synchronize()
+
+
 def test_misuse(device):
     graph = torch.accelerator.Graph()
     with pytest.raises(RuntimeError, match="without a preceding successful capture"):
