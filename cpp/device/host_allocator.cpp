@@ -32,10 +32,16 @@ struct HostAllocatorImpl final
   void record_stream(std::optional<std::vector<runtime::Event>>& events,
                      c10::Stream stream) override {
     // Runs in destructors. A queue that takes no marker is lost; nobody knows
-    // what it has run, so the block is not used again.
+    // what it has run, so the block is not used again. Nor is it by a forked
+    // child, which asks no driver.
+    if (forked_after_use.load()) {
+      return;
+    }
+    // Copies to and from the block are enqueued, also of a queue that captures
+    // now; no pending launch uses it.
     try {
-      events->push_back(queue_of(stream).record());
-    } catch (const runtime::OpenCLError& error) {
+      events->push_back(queue_of(stream).record_enqueued());
+    } catch (const std::exception& error) {
       TORCH_WARN("opencl: page-locked memory is not used again: ",
                  error.what());
     }

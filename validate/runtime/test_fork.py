@@ -77,3 +77,17 @@ def test_child_may_exit_normally(device):
         device,
     )
     assert output.split() == ["0"]
+
+
+def test_a_child_may_free_pinned_memory(device):
+    output = run_script(
+        CHILD
+        + """
+pinned = [torch.ones(4096).pin_memory()]
+x = pinned[0].to(DEVICE, non_blocking=True)
+in_child(lambda: pinned.clear() or "freed")
+print(x.sum().item())
+""",
+        device,
+    )
+    assert output.split() == ["freed", "4096.0"]

@@ -360,6 +360,18 @@ def test_bad_indices_are_reported_to_the_stream_of_the_replay(device, captures_a
     torch.opencl.synchronize()
 
 
+def test_pinned_memory_is_freed_in_a_capture(device):
+    pinned = torch.randn(4096).pin_memory()
+    x = pinned.to(device, non_blocking=True)
+    expected = pinned + 1
+    graph = torch.accelerator.Graph()
+    with graph:
+        y = x + 1
+        del pinned
+    graph.replay()
+    assert torch.equal(y.cpu(), expected)
+
+
 def test_misuse(device):
     graph = torch.accelerator.Graph()
     with pytest.raises(RuntimeError, match="without a preceding successful capture"):
