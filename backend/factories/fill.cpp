@@ -99,8 +99,10 @@ Tensor& fill_tensor(Tensor& self, const Tensor& value) {
               "with ",
               value.dim(),
               " dimensions.");
-  return value.device() == self.device() ? self.copy_(value)
-                                         : fill_scalar(self, value.item());
+  if (value.device() != self.device()) {
+    return fill_scalar(self, value.item());
+  }
+  return self.copy_(value.is_alias_of(self) ? value.clone() : value);
 }
 
 // Zero bytes, which are 2^-127 in the one format that has no zero.

@@ -368,6 +368,8 @@ def test_fill_with_a_tensor(device):
     on_device = torch.zeros(3, device=device)
     assert on_device.fill_(torch.tensor(2.5)).tolist() == [2.5] * 3
     assert on_device.fill_(torch.tensor(1.5, device=device)).tolist() == [1.5] * 3
+    x = torch.arange(4.0, device=device)
+    assert x.fill_(x[2]).tolist() == [2] * 4
 
 
 def test_item_of_every_dtype(device):
