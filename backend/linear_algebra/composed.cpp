@@ -19,6 +19,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <array>
 #include <cmath>
 
 namespace torch_opencl::ops {
@@ -171,19 +172,17 @@ struct linalg_cross_out : at::meta::structured_linalg_cross {
     check_implemented(out.scalar_type() != at::kBool, "cross", at::kBool);
     const Tensor a = self.expand(out.sizes());
     const Tensor b = other.expand(out.sizes());
-    const Tensor result = out.is_same(self) || out.is_same(other)
-                              ? at::empty(out.sizes(), out.options())
-                              : out;
+    // All are read before any is written: `out` may have memory of theirs.
+    std::array<Tensor, 3> results;
     for (int64_t i = 0; i < 3; ++i) {
       const int64_t j = (i + 1) % 3;
       const int64_t k = (i + 2) % 3;
-      result.select(dim, i).copy_(
-          a.select(dim, j)
-              .mul(b.select(dim, k))
-              .sub_(a.select(dim, k).mul(b.select(dim, j))));
+      results[i] = a.select(dim, j)
+                       .mul(b.select(dim, k))
+                       .sub_(a.select(dim, k).mul(b.select(dim, j)));
     }
-    if (!result.is_same(out)) {
-      out.copy_(result);
+    for (int64_t i = 0; i < 3; ++i) {
+      out.select(dim, i).copy_(results[i]);
     }
   }
 };

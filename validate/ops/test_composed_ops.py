@@ -228,3 +228,21 @@ def test_addr_of_several_dtypes(device, dtypes, beta, alpha):
     else:
         tolerance = 2e-3 if expected.dtype == torch.float16 else 1e-5
         torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "alias",
+    [
+        lambda x: x,
+        lambda x: x.data,
+        lambda x: x.view_as(x),
+        lambda x: torch.from_dlpack(torch.utils.dlpack.to_dlpack(x)),
+    ],
+)
+def test_cross_into_an_operand(device, alias):
+    x, y = torch.randn(4, 3), torch.randn(4, 3)
+    expected = torch.linalg.cross(x, y)
+    for i in range(2):
+        operands = [x.to(device), y.to(device)]
+        torch.linalg.cross(*operands, out=alias(operands[i]))
+        torch.testing.assert_close(operands[i].cpu(), expected)
