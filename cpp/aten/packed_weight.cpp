@@ -1,5 +1,6 @@
 #include "packed_weight.h"
 
+#include "../device/allocator.h"
 #include "../device/stream.h"
 #include "../runtime/command_graph.h"
 
@@ -12,6 +13,9 @@ at::Tensor packed_weight(const at::Tensor& weight,
   // What is pending may write to the weight.
   runtime::Queue& queue = queue_of(weight);
   queue.flush_pending();
+  if (!device::owns_block(weight.storage())) {
+    return pack();  // may be written through a storage that begins elsewhere
+  }
   // It is used on the stream that packs it, so nobody has to wait for it.
   runtime::PackedKey key{device::current_stream_id(weight.device().index()),
                          reinterpret_cast<intptr_t>(&packer),

@@ -33,9 +33,14 @@ std::pair<intptr_t, intptr_t> queue_handles(int device_index) {
 
 // (cl_mem, byte offset) of a tensor, for a library that may write to it.
 std::pair<intptr_t, size_t> memory_handle(const at::Tensor& tensor) {
-  runtime::never_keep_packed(tensor.storage().data(),
-                             tensor.storage().nbytes());
   const runtime::BufferView view = aten::arg(tensor);
+  if (view.memory != nullptr) {
+    // Of which a storage of DLPack may have a part.
+    auto& blocks = runtime::allocator(view.device_index);
+    if (void* begin = blocks.allocation_around(tensor.storage().data())) {
+      runtime::never_keep_packed(begin, blocks.requested_size(begin));
+    }
+  }
   return {reinterpret_cast<intptr_t>(view.memory),
           view.offset * tensor.element_size()};
 }

@@ -221,6 +221,10 @@ c10::DeviceAllocator* allocator() {
   return instance;
 }
 
+bool owns_block(const c10::Storage& storage) {
+  return storage.data_ptr().get_deleter() == &free_block;
+}
+
 void observe_allocations(AllocationObserver* observer) {
   allocation_observer.store(observer, std::memory_order_release);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Storage.h>
 
 #include <cstdint>
 
@@ -10,6 +11,11 @@ namespace torch_opencl::device {
 // Allocates on the current device and stream; never destroyed, because
 // tensors may outlive static destructors.
 c10::DeviceAllocator* allocator();
+
+// True where the storage alone has a block of the allocator. Other storages may
+// have the same bytes where it has not: of DLPack and of other libraries, or
+// copy-on-write.
+bool owns_block(const c10::Storage& storage);
 
 // Told of the blocks that tensors get and give back. Called without locks, by
 // the thread that allocates or frees.

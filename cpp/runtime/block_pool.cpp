@@ -342,6 +342,21 @@ Block* BlockPool::allocated_block(const void* address) const {
   return found->second;
 }
 
+const Block* BlockPool::block_around(const void* address) const {
+  const auto number = reinterpret_cast<uint64_t>(address);
+  const auto after = segments_.upper_bound(number);
+  if (after == segments_.begin()) {
+    return nullptr;
+  }
+  for (const Block* block = std::prev(after)->second; block != nullptr;
+       block = block->next) {
+    if (number - block->address < block->bytes) {
+      return block->state == BlockState::kAllocated ? block : nullptr;
+    }
+  }
+  return nullptr;
+}
+
 void BlockPool::throw_out_of_memory(uint64_t requested) {
   ++statistics.out_of_memory;
   const uint64_t reserved = statistics.all.reserved_bytes.current;

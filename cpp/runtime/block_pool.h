@@ -74,6 +74,8 @@ class BlockPool {
   void free(Block* block);
   // Throws when `address` is not the start of an allocated block.
   Block* allocated_block(const void* address) const;
+  // The allocated one that `address` lies in, or null.
+  const Block* block_around(const void* address) const;
   // Frees the blocks whose events have completed.
   void process_events();
   bool has_events() const { return !events_.empty(); }

@@ -230,6 +230,14 @@ uint64_t CachingAllocator::block_size(void* address) const {
   return impl_->block_at(address)->bytes;
 }
 
+void* CachingAllocator::allocation_around(const void* address) const {
+  const std::lock_guard lock(impl_->mutex);
+  const Block* block = impl_->pool.block_around(address);
+  return block == nullptr
+             ? nullptr
+             : reinterpret_cast<void*>(block->address + guard_band_bytes());
+}
+
 CachingAllocator& allocator(int device_index) {
   // Never destroyed: tensors may be freed after static destructors have run.
   static std::array<std::atomic<CachingAllocator*>, 128> allocators;

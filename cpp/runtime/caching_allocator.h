@@ -82,6 +82,8 @@ class CachingAllocator {
   uint64_t limit() const;
   uint64_t requested_size(void* address) const;
   uint64_t block_size(void* address) const;
+  // Where the allocation that `address` lies in begins; null of other memory.
+  void* allocation_around(const void* address) const;
 
  private:
   struct Impl;

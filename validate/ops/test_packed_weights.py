@@ -132,6 +132,46 @@ def test_pyopencl_writes_unseen(device):
         _check(image, weight)
 
 
+def _through_dlpack(tensor):
+    return torch.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
+
+
+def _through_pyopencl(tensor):
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed")
+    return torch_opencl.from_pyopencl(torch_opencl.to_pyopencl(tensor))
+
+
+@pytest.mark.parametrize("share", [_through_dlpack, _through_pyopencl])
+def test_a_storage_that_begins_inside_another(device, share):
+    """Whichever of the two is written, and whichever is a weight."""
+    torch.backends.opencl.solver = "winograd"
+    both = torch.randn(2, 18, 18, 3, 3, device=device)
+    image = torch.randn(1, 18, 9, 8, device=device)
+    part = share(both[1])
+    for write in (both.neg_, part.neg_, both[1, 3:].neg_, part[7:].neg_):
+        for _ in range(3):
+            F.conv2d(image, both[1]), F.conv2d(image, part)
+        write()
+        _check(image, part)
+        _check(image, both[1])
+
+
+def test_pyopencl_writes_unseen_by_a_part(device):
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed")
+    weight, image, kept = _layer(device)
+    assert kept > 0
+    array = torch_opencl.to_pyopencl(_through_dlpack(weight[7:]))
+    for value in (2, 3):
+        for _ in range(3):
+            F.conv2d(image, weight)
+        array.fill(value)
+        _check(image, weight)
+        for _ in range(3):
+            F.conv2d(image, weight)
+        weight[9].neg_()
+        _check(image, weight)
+
+
 def test_views_of_one_storage_are_told_apart(device):
     torch.backends.opencl.solver = "winograd"
     weights = torch.randn(2, 18, 18, 3, 3, device=device)
