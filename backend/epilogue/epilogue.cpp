@@ -1,5 +1,6 @@
 #include "epilogue.h"
 
+#include "../../cpp/device/allocator.h"
 #include "../../cpp/runtime/ahead_of_pending.h"
 #include "epilogue_text.h"
 
@@ -223,7 +224,8 @@ class EpilogueLaunch : public runtime::PendingLaunch {
       own +=
           other.defined() && other.storage().unsafeGetStorageImpl() == storage;
     });
-    return tensor.storage().use_count() == own;
+    return device::owns_block(tensor.storage()) &&
+           tensor.storage().use_count() == own;
   }
 
   // A value that is there when all steps have been taken, and that somebody

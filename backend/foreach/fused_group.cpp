@@ -2,6 +2,7 @@
 
 #include "multi_tensor.h"
 
+#include "../../cpp/device/allocator.h"
 #include "../../cpp/runtime/growing_table.h"
 #include "../../cpp/runtime/pending_launch.h"
 
@@ -304,10 +305,12 @@ class FusedGroup : public runtime::PendingLaunch {
 
   // Nobody but the group can look at it any more.
   static bool is_dead(const List& list) {
-    return std::all_of(
-        list.storages.begin(),
-        list.storages.end(),
-        [](const c10::Storage& storage) { return storage.use_count() == 1; });
+    return std::all_of(list.storages.begin(),
+                       list.storages.end(),
+                       [](const c10::Storage& storage) {
+                         return device::owns_block(storage) &&
+                                storage.use_count() == 1;
+                       });
   }
 
   // Steps from `first` to before `end`.

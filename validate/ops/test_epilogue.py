@@ -385,3 +385,13 @@ def test_training_of_a_block(device):
         models[1].state_dict().values(), models[0].state_dict().values(), strict=True
     ):
         torch.testing.assert_close(ours.cpu(), cpus)
+
+
+def test_a_result_in_memory_that_another_storage_has(device):
+    ones = torch.ones(16, 16, device=device)
+    kept = torch.zeros(16, 16, device=device)
+    result = torch.from_dlpack(torch.utils.dlpack.to_dlpack(kept))
+    torch.mm(ones, ones, out=result)
+    result = F.relu(result)
+    result = result + 1
+    assert kept.eq(16).all() and result.eq(17).all()

@@ -211,3 +211,23 @@ def test_fused_steps_of_one_element_whatever_its_stride(device):
         torch.optim.AdamW([param], fused=True).step()
         results.append(param.detach().cpu())
     torch.testing.assert_close(*results)
+
+
+def test_another_storage_of_the_same_memory_is_written(device):
+    """A list that nobody holds may have memory that somebody else has."""
+    for make in (
+        lambda x: torch.from_dlpack(torch.utils.dlpack.to_dlpack(x)),
+        lambda x: torch.from_dlpack(torch.utils.dlpack.to_dlpack(x[4:])),
+    ):
+        x = torch.zeros(8, device=device)
+        other = make(x)
+        torch._foreach_add_([other], 1.0)
+        torch._foreach_add_([other], 1.0)
+        expected = [2.0] * other.numel()
+        del other
+        assert x.tolist()[-len(expected) :] == expected
+        other = make(x)
+        torch._foreach_add_([x], 1.0)
+        torch._foreach_add_([x], 1.0)
+        del x
+        assert other.tolist() == [4.0] * len(expected)
