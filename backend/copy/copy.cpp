@@ -37,9 +37,14 @@ constexpr PointwiseOp kCopy{.name = "copy_",
                             .is_vectorizable = true,
                             .moves = true};
 
-runtime::Location location_of(const Tensor& tensor) {
-  const BufferView view = arg(tensor);
+runtime::Location location_of(const Tensor& tensor, const BufferView& view) {
   return {view.memory, view.offset * tensor.element_size(), view.device_index};
+}
+runtime::Location location_to_read(const Tensor& tensor) {
+  return location_of(tensor, arg_in(tensor));
+}
+runtime::Location location_to_write(const Tensor& tensor) {
+  return location_of(tensor, arg(tensor));
 }
 
 // The tensor without its lazy conjugation and negation.
@@ -137,12 +142,14 @@ void copy_plain(const Tensor& destination, const Tensor& source) {
   if (destination.is_alias_of(source)) {
     at::assert_no_partial_overlap(destination, source);
   }
+  // First: where it has to copy a copy-on-write storage, nothing is pending any
+  // more.
+  const runtime::Location to = location_to_write(destination);
   runtime::Queue& queue = queue_of(destination);
   if (queue.has_pending() && copy_joins_pending(destination, source)) {
     return;
   }
-  const runtime::Location from = location_of(source);
-  const runtime::Location to = location_of(destination);
+  const runtime::Location from = location_to_read(source);
   if (from.memory == to.memory && from.byte_offset == to.byte_offset) {
     return;
   }
@@ -222,7 +229,7 @@ void copy_to_device(const Tensor& destination,
     }
     return;
   }
-  const runtime::Location to = location_of(destination);
+  const runtime::Location to = location_to_write(destination);
   runtime::Queue& queue = queue_of(destination);
   if (destination.nbytes() <= runtime::Queue::kMaxTakenBytes) {
     queue.write_taken(to.memory,
@@ -259,7 +266,7 @@ void copy_to_host(const Tensor& destination,
     destination.copy_(with_bits_of(source, staged));
     return;
   }
-  const runtime::Location from = location_of(source);
+  const runtime::Location from = location_to_read(source);
   const bool is_asynchronous = non_blocking && destination.is_pinned();
   queue_of(source).read(from.memory,
                         from.byte_offset,

@@ -60,6 +60,12 @@ bool begins_at_four(const at::TensorBase& tensor) {
   return arg_in(tensor).offset % 4 == 0;
 }
 
+// The memory that the op was called for, also of a copy-on-write storage: its
+// copies are made after this launch.
+BufferView arg_of(const Tensor& value) {
+  return arg_at(value.const_data_ptr(), value.scalar_type());
+}
+
 class EpilogueLaunch : public runtime::PendingLaunch {
  public:
   EpilogueLaunch(const EpilogueTarget& target,
@@ -125,7 +131,7 @@ class EpilogueLaunch : public runtime::PendingLaunch {
   }
 
   void enqueue(runtime::Queue& queue) const override {
-    runtime::KernelArguments arguments(arg(values()[steps_.size()]));
+    runtime::KernelArguments arguments(arg_of(values()[steps_.size()]));
     arguments.append(arguments_);
     const KernelSource& source =
         steps_.empty() ? source_ : source_with_epilogue(add_steps(arguments));
@@ -268,7 +274,7 @@ class EpilogueLaunch : public runtime::PendingLaunch {
     for (size_t value = 0; value < steps_.size(); ++value) {
       key.keeps[value] = is_kept(value);
       if (key.keeps[value]) {
-        arguments.add(arg(values()[value]));
+        arguments.add(arg_of(values()[value]));
       }
     }
     return key;

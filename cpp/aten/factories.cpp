@@ -52,6 +52,10 @@ void check_options(std::optional<at::Layout> layout,
               "Only dense CPU tensors can be pinned");
 }
 
+c10::Allocator* current_allocator() {
+  return device::storage_allocator(device::current_device());
+}
+
 Tensor empty_memory_format(IntArrayRef size,
                            std::optional<at::ScalarType> dtype,
                            std::optional<at::Layout> layout,
@@ -62,7 +66,7 @@ Tensor empty_memory_format(IntArrayRef size,
   const c10::OptionalDeviceGuard guard(device);
   return filled_if_deterministic(
       at::detail::empty_generic(size,
-                                device::allocator(),
+                                current_allocator(),
                                 kKeys,
                                 c10::dtype_or_default(dtype),
                                 memory_format));
@@ -77,7 +81,7 @@ Tensor empty_strided(IntArrayRef size,
   check_options(layout, pin_memory);
   const c10::OptionalDeviceGuard guard(device);
   return filled_if_deterministic(at::detail::empty_strided_generic(
-      size, stride, device::allocator(), kKeys, c10::dtype_or_default(dtype)));
+      size, stride, current_allocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
 // A tensor of zeros without memory, as gradients of piecewise constant ops are.
@@ -157,7 +161,7 @@ Tensor& set_source_storage_offset(Tensor& result,
 Tensor& set_empty(Tensor& result) {
   const c10::Storage storage(c10::Storage::use_byte_size_t(),
                              0,
-                             device::allocator(),
+                             device::storage_allocator(result.device().index()),
                              /*resizable=*/true);
   return set_source_storage_offset(result, storage, 0, {0}, {});
 }
@@ -185,16 +189,15 @@ Tensor empty_like_meta(IntArrayRef sizes,
                        const at::TensorOptions& options) {
   const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
   check_is_opencl(options.device());
-  // The allocator serves the current device.
   const device::DeviceGuard guard(options.device());
   return filled_if_deterministic(
       strides.empty() ? at::detail::empty_generic(sizes,
-                                                  device::allocator(),
+                                                  current_allocator(),
                                                   kKeys,
                                                   dtype,
                                                   options.memory_format_opt())
                       : at::detail::empty_strided_generic(
-                            sizes, strides, device::allocator(), kKeys, dtype));
+                            sizes, strides, current_allocator(), kKeys, dtype));
 }
 
 void resize_out(const Tensor& out,

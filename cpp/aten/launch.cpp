@@ -50,9 +50,10 @@ BufferView arg_in(const at::TensorBase& tensor) {
              : BufferView();
 }
 
+// mutable_data_ptr gives a copy-on-write storage memory of its own.
 BufferView arg(const at::TensorBase& tensor) {
   return has_memory(tensor)
-             ? arg_at(tensor.const_data_ptr(), tensor.scalar_type())
+             ? arg_at(tensor.mutable_data_ptr(), tensor.scalar_type())
              : BufferView();
 }
 

@@ -11,7 +11,9 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <limits>
 #include <vector>
 
 namespace torch_opencl::device {
@@ -85,8 +87,11 @@ void copy_counter(const runtime::AllocatorStatistics& from,
 
 struct Allocator final : c10::DeviceAllocator {
   at::DataPtr allocate(size_t bytes) override {
+    return allocate_on(current_device(), bytes);
+  }
+
+  at::DataPtr allocate_on(int device_index, size_t bytes) {
     check_not_forked();
-    const int device_index = current_device();
     const c10::Device device(c10::DeviceType::PrivateUse1,
                              static_cast<c10::DeviceIndex>(device_index));
     void* address = nullptr;
@@ -208,6 +213,25 @@ struct Allocator final : c10::DeviceAllocator {
   }
 };
 
+Allocator* instance() {
+  static auto* created = new Allocator;
+  return created;
+}
+
+struct StorageAllocator final : c10::Allocator {
+  int device_index = 0;
+
+  at::DataPtr allocate(size_t bytes) override {
+    return instance()->allocate_on(device_index, bytes);
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  void copy_data(void* destination,
+                 const void* source,
+                 size_t bytes) const override {
+    instance()->copy_data(destination, source, bytes);
+  }
+};
+
 struct Registration {
   Registration() {
     c10::SetAllocator(c10::DeviceType::PrivateUse1, allocator());
@@ -217,8 +241,19 @@ struct Registration {
 }  // namespace
 
 c10::DeviceAllocator* allocator() {
-  static auto* instance = new Allocator;
-  return instance;
+  return instance();
+}
+
+c10::Allocator* storage_allocator(int device_index) {
+  constexpr size_t kDevices = std::numeric_limits<c10::DeviceIndex>::max() + 1;
+  static auto* all = [] {
+    auto* created = new std::array<StorageAllocator, kDevices>();
+    for (size_t i = 0; i < kDevices; ++i) {
+      created->at(i).device_index = static_cast<int>(i);
+    }
+    return created;
+  }();
+  return &all->at(device_index);
 }
 
 bool owns_block(const c10::Storage& storage) {

@@ -12,6 +12,10 @@ namespace torch_opencl::device {
 // tensors may outlive static destructors.
 c10::DeviceAllocator* allocator();
 
+// The same on the device `device_index`, for storages: a copy-on-write one asks
+// it for memory, whichever the current device is.
+c10::Allocator* storage_allocator(int device_index);
+
 // True where the storage alone has a block of the allocator. Other storages may
 // have the same bytes where it has not: of DLPack and of other libraries, or
 // copy-on-write.

@@ -47,7 +47,7 @@ std::vector<at::Tensor> take_memory(const std::vector<at::Tensor>& results) {
   const c10::Storage taken(c10::Storage::use_byte_size_t{},
                            storage.nbytes(),
                            storage.set_data_ptr(std::move(own)),
-                           allocator(),
+                           storage_allocator(storage.device().index()),
                            /*resizable=*/true);
   std::vector<at::Tensor> moved;
   for (const at::Tensor& result : results) {

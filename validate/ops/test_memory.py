@@ -138,3 +138,60 @@ def test_item_of_nothing(device):
         x.item()
     with pytest.raises(RuntimeError, match="Empty tensor not supported"):
         torch.ops.aten._local_scalar_dense(x)
+
+
+_WRITES = {
+    "copy_": lambda y, other: y.copy_(other),
+    "copy_ of a transposed": lambda y, other: y.copy_(other.T),
+    "copy_ of the host": lambda y, other: y.copy_(other.cpu()),
+    "normal_": lambda y, other: y.normal_(),
+    "add_": lambda y, other: y.add_(other),
+    "_foreach_add_": lambda y, other: torch._foreach_add_([y], 1.0),
+    "_foreach_copy_": lambda y, other: torch._foreach_copy_([y], [other]),
+    "cumsum": lambda y, other: torch.cumsum(other, 0, out=y),
+    "mm": lambda y, other: torch.mm(other, other, out=y),
+    "cat": lambda y, other: torch.cat([other[:1], other[1:]], out=y),
+    "arange": lambda y, other: torch.arange(16, out=y.view(-1)),
+    "scatter_": lambda y, other: y.scatter_(0, other.long(), other),
+    "relu_": lambda y, other: y.sub_(1).relu_(),
+}
+
+
+@pytest.mark.parametrize("write", _WRITES)
+def test_a_write_to_a_lazy_clone(device, write):
+    """The other storage of the same bytes keeps what it has."""
+    x = torch.zeros(4, 4, device=device)
+    other = torch.ones(4, 4, device=device)
+    y = x._lazy_clone()
+    address = torch._C._data_address(x)
+    assert torch._C._data_address(y) == address
+    _WRITES[write](y, other)
+    assert x.cpu().eq(0).all() and torch._C._data_address(y) != address
+    assert write == "relu_" or y.cpu().ne(0).any()
+    _WRITES[write](x, other)  # of the last owner
+    assert torch._C._data_address(x) == address
+
+
+@pytest.mark.parametrize("kind", ["product", "batch normalisation"])
+def test_a_lazy_clone_of_what_is_pending(device, kind):
+    """The launch writes to the memory that both have, before it is copied."""
+    x = torch.randn(2, 4, 8, 8, device=device)
+    mean, variance = torch.zeros(4, device=device), torch.ones(4, device=device)
+
+    def result():
+        if kind == "product":
+            return x.view(16, 32) @ x.view(32, 16)
+        return torch.nn.functional.batch_norm(x, mean, variance)
+
+    expected = result().cpu()
+    y = result()
+    z = y._lazy_clone()
+    z.relu_()
+    assert torch.equal(y.cpu(), expected)
+    assert torch.equal(z.cpu(), expected.relu())
+    y = result()
+    z = y._lazy_clone()
+    w = y.relu()
+    del y
+    assert torch.equal(w.cpu(), expected.relu())
+    assert torch.equal(z.cpu(), expected)
