@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace torch_opencl::runtime {
@@ -190,7 +191,12 @@ Look ErrorRecord::look(Queue& queue, bool sees_all) {
                         ? *unused
                         : copies_.emplace_back(std::make_shared<ReportCopy>());
   *copy = {{}, ++enqueued_, raised_};
-  queue.read(memory_, 0, &copy->report, sizeof(Report), /*blocking=*/false);
+  try {
+    queue.read(memory_, 0, &copy->report, sizeof(Report), /*blocking=*/false);
+  } catch (...) {
+    open();
+    throw;
+  }
   return copy;
 }
 
@@ -262,6 +268,20 @@ void raise_reported(Queue& queue, const Look& look) {
   if (report.op != 0) {
     throw_report(report);
   }
+}
+
+ReportsOfWait::ReportsOfWait(Queue& queue)
+    : queue_(queue), look_(look_at_reports(queue, /*sees_all=*/true)) {}
+
+ReportsOfWait::~ReportsOfWait() {
+  if (look_ != nullptr) {
+    note_reports(queue_);
+  }
+}
+
+void ReportsOfWait::raise() {
+  const Look look = std::exchange(look_, nullptr);
+  raise_reported(queue_, look);
 }
 
 void set_throw_index_error(ThrowIndexError function) {

@@ -67,6 +67,21 @@ Look look_at_reports(Queue& queue, bool sees_all);
 // After the wait: raises what was reported, once, and clears the record.
 void raise_reported(Queue& queue, const Look& look);
 
+// Around a wait for all that was enqueued. What a wait that is interrupted or
+// fails has not raised is left to the next one.
+class ReportsOfWait {
+ public:
+  explicit ReportsOfWait(Queue& queue);
+  ReportsOfWait(const ReportsOfWait&) = delete;
+  ~ReportsOfWait();
+  // After the wait.
+  void raise();
+
+ private:
+  Queue& queue_;
+  Look look_;
+};
+
 // Throws torch's IndexError, which cpp/device knows.
 using ThrowIndexError = void (*)(const std::string& text);
 void set_throw_index_error(ThrowIndexError function);

@@ -17,6 +17,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -233,9 +234,9 @@ void Queue::launch(Kernel& kernel, const NDRange& range) {
                  range.global[2]);
   }
   if (settings.sync) [[unlikely]] {
-    const Look look = look_at_reports(*this, true);
+    ReportsOfWait reports(*this);
     synchronize_enqueued();
-    raise_reported(*this, look);
+    reports.raise();
   }
 }
 
@@ -307,7 +308,10 @@ void Queue::read(
     return;
   }
   begin_transfer(blocking);
-  const Look look = blocking ? look_at_reports(*this, true) : nullptr;
+  std::optional<ReportsOfWait> reports;
+  if (blocking) {
+    reports.emplace(*this);
+  }
   begin_wait(*this, blocking);
   enqueue(
       "clEnqueueReadBuffer",
@@ -317,7 +321,7 @@ void Queue::read(
   end_wait(*this, blocking);
   if (blocking) {
     flushed_at_.store(0, std::memory_order_relaxed);
-    raise_reported(*this, look);
+    reports->raise();
     raise_kept_error();
   }
 }
@@ -455,10 +459,10 @@ void Queue::flush() {
 void Queue::synchronize() {
   check_not_capturing();
   flush_pending();
-  const Look look = look_at_reports(*this, true);
+  ReportsOfWait reports(*this);
   begin_wait(*this);
   synchronize_enqueued();
-  raise_reported(*this, look);
+  reports.raise();
   raise_kept_error();
 }
 

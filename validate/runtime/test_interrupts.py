@@ -136,3 +136,32 @@ assert seconds < 0.7, seconds
 """,
         device,
     )
+
+
+@slow
+@pytest.mark.parametrize("wait", ["device", "item"])
+def test_a_wait_that_is_interrupted_leaves_reports(device, wait):
+    """A bad index is raised by the wait after it."""
+    run_script(
+        LONG
+        + WAITS
+        + f"wait = WAITS[{wait!r}]\n"
+        + """
+index = torch.tensor([1, 4], device=DEVICE)
+torch.ones(4, device=DEVICE).gather(0, index)
+enqueue(COUNT)
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    wait()
+    raise SystemExit("the wait was not interrupted")
+except KeyboardInterrupt:
+    pass
+try:
+    wait()
+    raise SystemExit("the index was lost")
+except IndexError as error:
+    assert "index 4 is out of bounds" in str(error)
+wait()
+""",
+        device,
+    )
