@@ -78,7 +78,7 @@ bool may_be_step(const at::TensorIteratorBase& iter, const PointwiseOp& op) {
   if (iter.noutputs() != 1 || keeps_dtypes(op) || *op.preamble != '\0' ||
       iter.ntensors() - 1 > static_cast<int>(kMaxEpilogueOperands) ||
       op.dtypes == Dtypes::kIntegral || op.checks_scalars ||
-      !at::isFloatingType(out.scalar_type()) ||
+      *op.probabilities != '\0' || !at::isFloatingType(out.scalar_type()) ||
       !out.is_non_overlapping_and_dense() ||
       std::string_view(op.expression) == op.inputs) {
     return false;

@@ -395,3 +395,12 @@ def test_a_result_in_memory_that_another_storage_has(device):
     result = F.relu(result)
     result = result + 1
     assert kept.eq(16).all() and result.eq(17).all()
+@pytest.mark.parametrize("bad", ["input", "target"])
+def test_what_reports_does_not_join(device, bad):
+    linear, x = nn.Linear(8, 8, device=device), torch.randn(4, 8, device=device)
+    half, two = (torch.full((4, 8), value, device=device) for value in (0.5, 2.0))
+    with pytest.raises(RuntimeError, match="between 0 and 1"), torch.no_grad():
+        if bad == "target":
+            F.binary_cross_entropy(linear(x).sigmoid(), two).item()
+        else:
+            F.binary_cross_entropy(linear(x).tanh().add(4), half).item()
