@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 namespace torch_opencl::ops {
@@ -169,10 +170,13 @@ bool is_same(const std::vector<BufferView>& a,
                     });
 }
 
-// What an optimizer computes of equal steps is equal for all.
+// What an optimizer computes of equal steps is equal for all. Bits are
+// compared: zeros have signs.
 std::vector<double> merged(const std::vector<double>& values) {
-  const bool is_one =
-      std::equal(values.begin() + 1, values.end(), values.begin());
+  const bool is_one = std::equal(
+      values.begin() + 1, values.end(), values.begin(), [](double a, double b) {
+        return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+      });
   return is_one ? std::vector<double>{values[0]} : values;
 }
 
