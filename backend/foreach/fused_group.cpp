@@ -67,7 +67,7 @@ struct KernelKey {
   size_t step_count;
   std::array<StepText, kMaxSteps> steps{};
   std::array<ListUse, kMaxLists> uses{};
-  bool has_many_slots = false;
+  Slots slots = Slots::kFew;
 
   bool operator==(const KernelKey&) const = default;
 };
@@ -353,8 +353,7 @@ class FusedGroup : public runtime::PendingLaunch {
       }
     }
     if (writes) {
-      key.has_many_slots = result.has_many_slots =
-          may_have_many_slots(queue.device(), result.lists);
+      key.slots = result.slots = slots_for(queue.device(), result.lists);
       launch_multi_tensor(
           queue, find_kernel(queue.device(), key, result), result);
     }

@@ -23,8 +23,7 @@ struct ForeachCall {
 // calls' dtype is that of their arithmetic, so that rounding is that of single
 // calls; else launches. The lists are dense and alike, and of floating dtype
 // where something is computed.
-// False, and nothing done, where a tensor lies too far into its buffer
-// (place_of).
+// False, and nothing done, where a tensor has too many elements (place_of).
 bool run_foreach(const ForeachCall& call);
 
 }  // namespace torch_opencl::ops

@@ -110,7 +110,7 @@ class Step {
     TORCH_CHECK_NOT_IMPLEMENTED(
         multi_tensor_apply(name_, text, operands_, scalars_),
         name_,
-        ": opencl tensors that lie beyond 2^29 elements of their buffer");
+        ": opencl tensors of 2^31 or more elements");
   }
 
  private:
@@ -321,8 +321,8 @@ void amp_unscale(TensorList self, Tensor& found_inf, const Tensor& inv_scale) {
              {"found_inf", found, false, true, true},
              {"inverse", inverse, true, false, true}},
             {}),
-        "_amp_foreach_non_finite_check_and_unscale_: opencl tensors that lie "
-        "beyond 2^29 elements of their buffer");
+        "_amp_foreach_non_finite_check_and_unscale_: opencl tensors of 2^31 or "
+        "more elements");
   }
   for (const auto& [tensor, dense] : strided) {
     tensor.copy_(dense);
@@ -350,7 +350,7 @@ Tensor& amp_update_scale(Tensor& current_scale,
   const std::vector<Tensor> scale{current_scale};
   const std::vector<Tensor> tracker{growth_tracker};
   const std::vector<Tensor> found{found_inf};
-  multi_tensor_apply(
+  const bool is_done = multi_tensor_apply(
       "amp_update_scale",
       "    const int grown = found_inf != 0 ? 0 : tracker_at[0] + 1;\n"
       "    const compute_t larger = scale * growth;\n"
@@ -363,6 +363,7 @@ Tensor& amp_update_scale(Tensor& current_scale,
       {{"growth", {growth_factor}},
        {"backoff", {backoff_factor}},
        {"interval", {static_cast<double>(growth_interval)}}});
+  TORCH_INTERNAL_ASSERT(is_done);  // of one element
   return current_scale;
 }
 

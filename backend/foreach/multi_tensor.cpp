@@ -16,6 +16,13 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
+struct Slot {
+  cl_mem memory;
+  uint32_t window;
+
+  bool operator==(const Slot&) const = default;
+};
+
 // The kernel's table, as words: chunks before each tensor, elements of each,
 // a place (slot and element offset) for each operand of each.
 struct Batch {
@@ -23,7 +30,7 @@ struct Batch {
   std::vector<uint32_t> elements;
   std::vector<uint32_t> places;
   std::vector<double> scalars;
-  std::vector<cl_mem> slots;
+  std::vector<Slot> slots;
   std::vector<const void*> written;
 };
 
@@ -54,7 +61,7 @@ runtime::Kernel& find_kernel(runtime::Device& device,
     use += scalar.name;
     use += scalar.values.size() == 1 ? '1' : 'n';
   }
-  use += launch.has_many_slots ? 'm' : 'f';
+  use += static_cast<char>('0' + static_cast<int>(launch.slots));
   const Key key{device.index(), use, dtypes, launch.compute};
   return *kernels->find(key, [&] {
     return &build_multi_tensor(device, name, statements, launch);
@@ -63,7 +70,8 @@ runtime::Kernel& find_kernel(runtime::Device& device,
 
 // The table as the kernel's struct lays it out: scalars first, for they may be
 // doubles.
-std::vector<unsigned char> bytes_of(const Batch& batch, const TableShape& shape) {
+std::vector<unsigned char> bytes_of(const Batch& batch,
+                                    const TableShape& shape) {
   const size_t scalars = shape.all_scalars() * shape.scalar_bytes();
   size_t size = scalars + shape.words() * sizeof(uint32_t);
   if (shape.is_double && scalars > 0) {
@@ -87,6 +95,13 @@ std::vector<unsigned char> bytes_of(const Batch& batch, const TableShape& shape)
   put(batch.first_chunk, shape.tensors + 1);
   put(batch.elements, shape.tensors);
   put(batch.places, shape.tensors * shape.operands);
+  if (shape.windows > 0) {
+    std::vector<uint32_t> windows;
+    for (const Slot& slot : batch.slots) {
+      windows.push_back(slot.window);
+    }
+    put(windows, shape.windows);
+  }
   return bytes;
 }
 
@@ -94,16 +109,20 @@ std::vector<unsigned char> bytes_of(const Batch& batch, const TableShape& shape)
 std::vector<uint32_t> places_of(const std::vector<ListOperand>& lists,
                                 size_t t,
                                 int slot_shift,
-                                std::vector<cl_mem>& slots) {
+                                std::vector<Slot>& slots) {
   std::vector<uint32_t> places;
   for (const ListOperand& list : lists) {
     const BufferView& view = list.places[t];
-    const auto slot = std::find(slots.begin(), slots.end(), view.memory);
+    const Slot wanted{view.memory,
+                      static_cast<uint32_t>(view.offset >> slot_shift)};
+    const auto slot = std::find(slots.begin(), slots.end(), wanted);
     const auto index = static_cast<uint32_t>(slot - slots.begin());
     if (slot == slots.end()) {
-      slots.push_back(view.memory);
+      slots.push_back(wanted);
     }
-    places.push_back(index << slot_shift | static_cast<uint32_t>(view.offset));
+    const uint32_t mask = (uint32_t{1} << slot_shift) - 1;
+    places.push_back(index << slot_shift |
+                     (static_cast<uint32_t>(view.offset) & mask));
   }
   return places;
 }
@@ -171,8 +190,8 @@ void launch_batch(runtime::Queue& queue,
   runtime::bind_argument(kernel.handle, index, length);
   for (int slot = 0; slot < shape.slots; ++slot) {
     const cl_mem memory = slot < static_cast<int>(batch.slots.size())
-                              ? batch.slots[slot]
-                              : batch.slots[0];
+                              ? batch.slots[slot].memory
+                              : batch.slots[0].memory;
     runtime::bind_bytes(kernel.handle, index, &memory, sizeof(memory));
   }
   queue.launch(kernel, range(chunks * group, group));
@@ -184,31 +203,34 @@ void launch_batch(runtime::Queue& queue,
 }  // namespace
 
 std::optional<BufferView> place_of(const Tensor& tensor) {
-  const BufferView view = arg(tensor);
-  if (tensor.numel() > 0 &&
-      (view.offset >= (1u << kFewSlotsShift) || !fits_int32(tensor.numel()))) {
+  if (!fits_int32(tensor.numel())) {
     return std::nullopt;
   }
-  return view;
+  return arg(tensor);
 }
 
-bool may_have_many_slots(const runtime::Device& device,
-                         const std::vector<ListOperand>& lists) {
-  const auto is_near = [](const BufferView& place) {
-    return place.offset < (1u << kManySlotsShift);
-  };
-  return !device.is_cpu() &&
-         std::all_of(lists.begin(), lists.end(), [&](const ListOperand& list) {
-           return std::all_of(list.places.begin(), list.places.end(), is_near);
-         });
+Slots slots_for(const runtime::Device& device,
+                const std::vector<ListOperand>& lists) {
+  uint64_t last = 0;
+  for (const ListOperand& list : lists) {
+    for (const BufferView& place : list.places) {
+      last = std::max<uint64_t>(last, place.offset);
+    }
+  }
+  if (!device.is_cpu() && last >> kManySlotsShift == 0) {
+    return Slots::kMany;
+  }
+  // Each place of a tensor may lie in a buffer of its own.
+  return last >> kFewSlotsShift == 0 && lists.size() <= kFewSlots ? Slots::kFew
+                                                                  : Slots::kFar;
 }
 
 runtime::Kernel& build_multi_tensor(runtime::Device& device,
                                     const std::string& name,
                                     const std::string& statements,
                                     const MultiTensorLaunch& launch) {
-  const std::string text =
-      multi_tensor_text(launch, statements, table_shape(launch), group_size(device));
+  const std::string text = multi_tensor_text(
+      launch, statements, table_shape(launch), group_size(device));
   return device.programs().get_generated(
       "foreach_" + name, text, "multi_tensor");
 }
@@ -240,7 +262,7 @@ bool multi_tensor_apply(const char* name,
     launch.lists.push_back(std::move(list));
   }
   runtime::Queue& queue = queue_of(first[0]);
-  launch.has_many_slots = may_have_many_slots(queue.device(), launch.lists);
+  launch.slots = slots_for(queue.device(), launch.lists);
   runtime::Kernel& kernel =
       find_kernel(queue.device(), name, statements, launch);
   queue.flush_pending();
@@ -265,7 +287,7 @@ void launch_multi_tensor(runtime::Queue& queue,
     if (launch.elements[t] == 0) {
       continue;
     }
-    std::vector<cl_mem> slots = batch.slots;
+    std::vector<Slot> slots = batch.slots;
     std::vector<uint32_t> places =
         places_of(launch.lists, t, shape.slot_shift, slots);
     if (slots.size() > static_cast<size_t>(shape.slots) ||

@@ -30,12 +30,13 @@ struct ScalarOperand {
 
 // Launches as often as kernel parameters have room for. The first operand gives
 // sizes and the compute type; tensors of one position have to be dense, with
-// equal strides. False, and nothing done, where a tensor lies too far into its
-// buffer to be named in 29 bits.
-bool multi_tensor_apply(const char* name,
-                        const std::string& statements,
-                        const std::vector<TensorOperand>& operands,
-                        const std::vector<ScalarOperand>& scalars);
+// equal strides. False, and nothing done, where a tensor has 2^31 elements or
+// more.
+[[nodiscard]] bool multi_tensor_apply(
+    const char* name,
+    const std::string& statements,
+    const std::vector<TensorOperand>& operands,
+    const std::vector<ScalarOperand>& scalars);
 
 // The same by places in memory, in two steps: the kernel, which depends on the
 // lists' names, dtypes and uses and on which scalars are shared, and its
@@ -49,20 +50,26 @@ struct ListOperand {
   bool is_single = false;
 };
 
+// What a kernel names in its table; one for each.
+enum class Slots : uint8_t {
+  kFew,
+  kMany,  // more buffers, of which less is reached
+  kFar,   // buffers of any size
+};
+
 struct MultiTensorLaunch {
   aten::DType compute;
   std::vector<int64_t> elements;  // of each tensor
   std::vector<ListOperand> lists;
   std::vector<ScalarOperand> scalars;
-  bool has_many_slots = false;  // names more buffers, in a kernel of its own
+  Slots slots = Slots::kFew;
 };
 
-// GPUs' allocators have many segments. False where a place is too far into its
-// buffer to be named beside so many.
-bool may_have_many_slots(const runtime::Device& device,
-                         const std::vector<ListOperand>& lists);
+// GPUs' allocators have many segments.
+Slots slots_for(const runtime::Device& device,
+                const std::vector<ListOperand>& lists);
 
-// A tensor's place; none where it lies too far into its buffer.
+// A tensor's place; none of 2^31 elements or more.
 std::optional<aten::BufferView> place_of(const at::Tensor& tensor);
 runtime::Kernel& build_multi_tensor(runtime::Device& device,
                                     const std::string& name,

@@ -49,7 +49,11 @@ std::string signature_text(const TableShape& shape, int group) {
   }
   text += "  uint first_chunk[" + number(shape.tensors + 1) +
           "];\n  uint elements[" + number(shape.tensors) + "];\n  uint place[" +
-          number(shape.tensors * shape.operands) + "];\n} table_t;\n";
+          number(shape.tensors * shape.operands) + "];\n";
+  if (shape.windows > 0) {
+    text += "  uint window[" + number(shape.windows) + "];\n";
+  }
+  text += "} table_t;\n";
   text +=
       "kernel __attribute__((reqd_work_group_size(" + number(group) +
       ", 1, 1))) void multi_tensor(const table_t argument, const uint length";
@@ -85,8 +89,13 @@ std::string places_text(const std::vector<ListOperand>& operands,
       text += "place >> " + number(shape.slot_shift) + " == " + number(slot) +
               " ? m" + number(slot) + " : ";
     }
+    const std::string shift = number(shape.slot_shift);
     text += "m" + number(shape.slots - 1) + ") + (place & " +
-            number((1 << shape.slot_shift) - 1) + ");\n";
+            number((1 << shape.slot_shift) - 1) + ")" +
+            (shape.windows > 0 ? " + ((size_t)table.window[place >> " + shift +
+                                     "] << " + shift + ")"
+                               : "") +
+            ";\n";
     if (operands[k].is_single && operands[k].is_read) {
       text += "  const compute_t " + name + " = " +
               load_text(operands[k].dtype, name + "_at", "0") + ";\n";
@@ -153,9 +162,21 @@ TableShape table_shape(const MultiTensorLaunch& launch) {
   for (const ScalarOperand& scalar : launch.scalars) {
     ++(scalar.values.size() == 1 ? shape.shared_scalars : shape.scalars);
   }
-  shape.slots = launch.has_many_slots ? kManySlots : kFewSlots;
-  shape.slot_shift = launch.has_many_slots ? kManySlotsShift : kFewSlotsShift;
-  const size_t fixed = shape.slots * sizeof(cl_mem) + 4 * sizeof(uint32_t) + 8 +
+  switch (launch.slots) {
+    case Slots::kFew:
+      shape.slots = kFewSlots;
+      shape.slot_shift = kFewSlotsShift;
+      break;
+    case Slots::kMany:
+      shape.slots = kManySlots;
+      shape.slot_shift = kManySlotsShift;
+      break;
+    case Slots::kFar:
+      shape.slots = shape.windows = kFarSlots;
+      shape.slot_shift = kFarSlotsShift;
+  }
+  const size_t fixed = shape.slots * sizeof(cl_mem) +
+                       (4 + shape.windows) * sizeof(uint32_t) + 8 +
                        shape.shared_scalars * shape.scalar_bytes();
   const size_t each = sizeof(uint32_t) * (2 + shape.operands) +
                       shape.scalar_bytes() * shape.scalars;
@@ -164,9 +185,9 @@ TableShape table_shape(const MultiTensorLaunch& launch) {
 }
 
 std::string multi_tensor_text(const MultiTensorLaunch& launch,
-                    const std::string& statements,
-                    const TableShape& shape,
-                    int group) {
+                              const std::string& statements,
+                              const TableShape& shape,
+                              int group) {
   const bool shares = writes_shared_number(launch.lists);
   // Intel's compiler makes no vectors of a square root in a loop; plain
   // arithmetic it unrolls better by itself.

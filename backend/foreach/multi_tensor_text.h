@@ -9,11 +9,14 @@
 namespace torch_opencl::ops {
 
 // A place is a slot and an offset in elements, in 32 bits: of many slots the
-// offsets have fewer.
+// offsets have fewer. A slot of kFar is a window of a buffer, as long as an
+// offset can tell, and the table has its number.
 constexpr int kFewSlots = 8;
 constexpr int kFewSlotsShift = 29;
 constexpr int kManySlots = 24;
 constexpr int kManySlotsShift = 27;
+constexpr int kFarSlots = 16;
+constexpr int kFarSlotsShift = 28;
 
 struct TableShape {
   int tensors;  // at most, in a batch
@@ -23,10 +26,13 @@ struct TableShape {
   bool is_double;
   int slots;       // buffers
   int slot_shift;  // bits of an offset
+  int windows;     // of slots
 
   size_t scalar_bytes() const { return is_double ? 8 : 4; }
   int all_scalars() const { return shared_scalars + tensors * scalars; }
-  size_t words() const { return (tensors + 1) + tensors + tensors * operands; }
+  size_t words() const {
+    return (tensors + 1) + tensors + tensors * operands + windows;
+  }
 };
 
 TableShape table_shape(const MultiTensorLaunch& launch);

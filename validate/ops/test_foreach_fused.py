@@ -235,3 +235,70 @@ def test_zeros_keep_their_signs(device):
     zeros = [0.0, -0.0]
     found = torch._foreach_div([torch.ones(2, device=device) for _ in zeros], zeros)
     assert [x[0].item() for x in found] == [float("inf"), float("-inf")]
+
+
+def _views(count: int, make) -> list[torch.Tensor]:
+    """Each of seven elements, with values of its own."""
+    views = [make() for _ in range(count)]
+    for i, view in enumerate(views):
+        view.copy_(torch.linspace(0.1, 1.0, 7) * (i + 1))
+    return views
+
+
+def _check_steps(lists, numbers) -> None:
+    """amsgrad's step, one of foreach ops and GradScaler's, as on the CPU."""
+    results = []
+    copies = [x.cpu() for x in lists], [x.cpu() for x in numbers]
+    for tensors, (step, rate, found, scale) in ((lists, numbers), copies):
+        step.fill_(3)
+        rate.fill_(0.1)
+        found.zero_()
+        scale.fill_(4)
+        torch._fused_adamw_(
+            *([x] for x in tensors),
+            [step],
+            lr=rate,
+            beta1=0.9,
+            beta2=0.99,
+            weight_decay=0.01,
+            eps=1e-8,
+            amsgrad=True,
+            maximize=False,
+            grad_scale=scale,
+            found_inf=found,
+        )
+        _adam(*([x] for x in tensors[:4]))
+        inverse = torch.full_like(scale, 0.5)
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors[:2], found, inverse)
+        tracker = torch.zeros_like(scale, dtype=torch.int32)
+        torch._amp_update_scale_(scale, tracker, found, 2.0, 0.5, 1)
+        results.append([x.cpu() for x in (*tensors, scale)])
+    _check(*results)
+
+
+@pytest.mark.one_device
+def test_far_into_a_buffer(device):
+    """Of more elements than 29 bits count. Nothing touches most of its memory."""
+    buffer = torch.empty((1 << 29) + 4096, device=device)
+    parts = iter(buffer[-2048:].split(32))
+    lists = _views(5, lambda: next(parts)[:7])
+    _check_steps(lists, [next(parts)[:1] for _ in range(4)])
+    # Some before the place where counting starts anew, some behind it.
+    start = (1 << 29) - 64
+    parts = iter(buffer[start : start + 1024].split(28))
+    lists = _views(5, lambda: next(parts)[:7])
+    _check_steps(lists, [torch.ones(1, device=device) for _ in range(4)])
+
+
+def test_a_segment_for_every_operand(device):
+    torch.opencl.empty_cache()
+
+    def segment() -> torch.Tensor:
+        return torch.empty(20 << 20, device=device)
+
+    lists = _views(5, lambda: segment()[:7])
+    numbers = [segment()[:1] for _ in range(4)]
+    places = [x.untyped_storage().data_ptr() for x in (*lists, *numbers)]
+    starts = [s["address"] for s in torch.opencl.memory_snapshot()]
+    assert len({max(s for s in starts if s <= place) for place in places}) == 9
+    _check_steps(lists, numbers)
