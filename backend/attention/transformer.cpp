@@ -99,7 +99,8 @@ std::tuple<Tensor, Tensor> _native_multi_head_attention(
   if (need_weights) {
     const double scale =
         1 / std::sqrt(static_cast<double>(embed_dim / num_head));
-    Tensor scores = at::matmul(projected[0], projected[1].mT()).mul_(scale);
+    // Scaled ahead of the product, which float16 may not hold.
+    Tensor scores = at::matmul(projected[0] * scale, projected[1].mT());
     if (bias.has_value()) {
       scores.add_(*bias);
     }

@@ -144,3 +144,17 @@ def test_self_attention(device, need_weights, average, padding):
             assert value is None
             continue
         torch.testing.assert_close(value.cpu(), reference.detach(), rtol=0, atol=ATOL)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_scores_beyond_float16(device, need_weights):
+    """Products of queries and keys are, their scaled ones are not."""
+    module = nn.MultiheadAttention(64, 2, batch_first=True, bias=True).eval().half()
+    with torch.no_grad():
+        module.in_proj_weight.copy_(torch.eye(64).repeat(3, 1))
+        module.in_proj_bias.zero_()
+        x = torch.full((1, 4, 64), 50.0, dtype=torch.float16, device=device)
+        result, weights = module.to(device)(x, x, x, need_weights=need_weights)
+    assert result.isfinite().all()
+    if need_weights:
+        assert torch.equal(weights, torch.full_like(weights, 0.25))
