@@ -3,6 +3,7 @@
 #include "convolution.h"
 
 #include "../../cpp/aten/fallback.h"
+#include "../../cpp/aten/no_autocast.h"
 
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution_backward_ops.h>
@@ -308,6 +309,7 @@ Tensor bias_gradient(const Tensor& grad_output) {
   for (int64_t d = 2; d < grad_output.dim(); ++d) {
     dims.push_back(d);
   }
+  const aten::NoAutocast guard;
   return at::sum(grad_output, dims);
 }
 

@@ -4,6 +4,7 @@
 #include "lines.h"
 
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/no_autocast.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -127,6 +128,7 @@ Tensor by_matrix(const Tensor& lines, bool forward) {
       cache().find({&queue_of(lines), size, forward, lines.scalar_type()}, [&] {
         return Tables{matrix_of(size, forward ? -1 : 1, lines), {}, {}};
       });
+  const aten::NoAutocast guard;
   return at::mm(lines.view({-1, size}), tables.matrix).view(lines.sizes());
 }
 

@@ -1,4 +1,5 @@
 // mm, addmm, bmm, baddbmm, addmv, dot: any strides, alpha and beta.
+#include "../../cpp/aten/no_autocast.h"
 #include "../../cpp/aten/solver.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
@@ -336,6 +337,7 @@ struct mm_out : at::meta::structured_mm {
                 " != ",
                 mat2.dtype());
     if (is_float8(self)) {
+      const aten::NoAutocast guard;
       out.copy_(at::mm(float8_factor(self), float8_factor(mat2)));
       return;
     }
@@ -358,6 +360,7 @@ struct addmm_out : at::meta::structured_addmm {
     check_dtype_of_mat2("mat1", mat1, mat2);
     check_dtype_of_mat2("self", self, mat2);
     if (is_float8(self)) {
+      const aten::NoAutocast guard;
       out.copy_(at::addmm(float8_factor(self),
                           float8_factor(mat1),
                           float8_factor(mat2),

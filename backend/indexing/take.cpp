@@ -1,5 +1,6 @@
 // take, put_, repeat_interleave, unfold_backward and trace, in terms of other
 // indexing.
+#include "../../cpp/aten/no_autocast.h"
 #include "../../cpp/aten/reports.h"
 #include "kernel_sources.h"
 
@@ -145,6 +146,7 @@ Tensor unfold_backward(const Tensor& grad_in,
 
 Tensor trace(const Tensor& self) {
   TORCH_CHECK(self.dim() == 2, "trace: expected a matrix");
+  const aten::NoAutocast guard;
   return self.diagonal().sum();
 }
 

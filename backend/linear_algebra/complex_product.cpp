@@ -1,5 +1,7 @@
 #include "complex_product.h"
 
+#include "../../cpp/aten/no_autocast.h"
+
 #include <ATen/ops/add.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
@@ -42,6 +44,7 @@ void complex_product(const Tensor& left,
                      const Scalar& beta,
                      const Scalar& alpha,
                      const Tensor& out) {
+  const aten::NoAutocast guard;
   const int64_t batch = out.size(0);
   const int64_t rows = out.size(1);
   const int64_t columns = out.size(2);

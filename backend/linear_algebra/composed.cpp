@@ -1,6 +1,7 @@
 // Products and distances that are a few other ops: addbmm, addr, cross, renorm,
 // cdist.
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/no_autocast.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
 
@@ -69,6 +70,7 @@ Tensor addbmm(const Tensor& self,
     }
     return result;
   }
+  const aten::NoAutocast guard;
   const Tensor product = at::bmm(batch1, batch2).sum(0).mul_(alpha);
   // With a beta of 0 nothing of self is seen, NaN neither.
   return beta.toComplexDouble() == 0.0 ? product
@@ -226,6 +228,7 @@ Tensor cdist_forward(const Tensor& x1,
   }
   check_scalar_type(x2, x1.scalar_type());
   TORCH_CHECK(p >= 0, "cdist only supports non-negative p values");
+  const aten::NoAutocast guard;
   return at::linalg_vector_norm(differences(x1, x2), p, at::IntArrayRef{-1});
 }
 
@@ -241,6 +244,7 @@ Tensor cdist_backward(const Tensor& grad,
   if (p == 0) {
     return at::zeros_like(x1, {}, at::MemoryFormat::Contiguous);
   }
+  const aten::NoAutocast guard;
   const Tensor diff = differences(x1, x2);
   const Tensor distance = cdist.unsqueeze(-1);
   const Tensor zero = distance.eq(0);

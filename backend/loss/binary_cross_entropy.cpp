@@ -1,6 +1,7 @@
 // binary_cross_entropy and its gradient.
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/no_autocast.h"
 #include "../common/dtype_check.h"
 #include "../common/optional_tensor.h"
 #include "../pointwise/pointwise.h"
@@ -47,6 +48,7 @@ Tensor& binary_cross_entropy_out(const Tensor& self,
                                  Tensor& out) {
   check_floating("binary_cross_entropy", self);
   if (reduction != at::Reduction::None) {
+    const aten::NoAutocast guard;  // which refuses the op
     const Tensor losses =
         at::binary_cross_entropy(self, target, weight, at::Reduction::None);
     return reduction == at::Reduction::Mean

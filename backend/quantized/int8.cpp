@@ -1,5 +1,6 @@
 // Products by int8 weights: _weight_int8pack_mm, _int_mm.
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/no_autocast.h"
 #include "../common/dtype_check.h"
 #include "../common/integers.h"
 #include "../common/lanes.h"
@@ -131,6 +132,7 @@ void int_mm(const Tensor& self, const Tensor& mat2, const Tensor& out) {
     multiply_few(self, mat2.t(), {}, out);
     return;
   }
+  const aten::NoAutocast guard;
   const Tensor left = self.to(at::kFloat);
   const Tensor right = mat2.to(at::kFloat);
   const int64_t step = exact_depth(self);

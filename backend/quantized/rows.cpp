@@ -1,5 +1,7 @@
 #include "rows.h"
 
+#include "../../cpp/aten/no_autocast.h"
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
@@ -21,6 +23,7 @@ void multiply_dequantized(
     const at::Tensor& out,
     const std::function<void(int64_t first, const at::Tensor& lines)>&
         dequantize) {
+  const aten::NoAutocast guard;
   const int64_t depth = self.size(1);
   const int64_t lines = out.size(1);
   const at::Tensor factors = self.to(at::kFloat);

@@ -1,6 +1,7 @@
 // _thnn_fused_lstm_cell and _thnn_fused_gru_cell, which torch's recurrent
 // layers call for every step on a device like ours.
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/no_autocast.h"
 #include "../common/dtype_check.h"
 #include "../common/optional_tensor.h"
 #include "kernel_sources.h"
@@ -144,6 +145,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
               units_of(state),
               static_cast<int32_t>(is_given(grad_hy)),
               static_cast<int32_t>(is_given(grad_cy)));
+  const aten::NoAutocast guard;
   return {grad_gates, grad_cx, has_bias ? grad_gates.sum(0) : Tensor()};
 }
 
@@ -187,6 +189,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(
               arg_in(workspace),
               count_of(grad),
               units_of(grad));
+  const aten::NoAutocast guard;
   return {grad_input_gates,
           grad_hidden_gates,
           grad_hx,

@@ -3,6 +3,7 @@
 // by step: other dtypes, projections, packed sequences, forward
 // gradients, functorch, autocast and whatever traces.
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/no_autocast.h"
 #include "recurrence.h"
 
 #include <ATen/FuncTorchTLS.h>
@@ -141,6 +142,7 @@ struct RecurrenceFunction : torch::autograd::Function<RecurrenceFunction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    const aten::NoAutocast guard;
     const variable_list saved = context->get_saved_variables();
     const RecurrenceInputs inputs{
         saved[0], saved[1], saved[2], saved[3], saved[4]};

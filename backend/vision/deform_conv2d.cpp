@@ -1,5 +1,6 @@
 // torchvision::deform_conv2d and its gradients, image by image.
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/no_autocast.h"
 #include "../common/dtype_check.h"
 #include "kernel_sources.h"
 
@@ -337,6 +338,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> deform_conv2d_backward(
                         groups,
                         offset_groups,
                         use_mask};
+  const aten::NoAutocast guard;
   check_arguments(input, weight, offset, mask, options);
   const DeformConvProblem problem(input, weight, offset, mask, options);
   const Tensor grads = grad.contiguous();  // copy: a matrix an image

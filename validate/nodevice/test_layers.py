@@ -43,6 +43,11 @@ _ALLOCATES = re.compile(
     r"|resize|reserve|assign|append|OPENCL_CHECK|TORCH_CHECK\w*|throw\w*)\s*[(<]"
     r"|\b(new|throw) \w"
 )
+# Ops that autocast computes in half types, out variants left out.
+_CAST_CALL = re.compile(
+    r"\bat::(mm|bmm|matmul|linear|linalg_vecdot|addmm|addmv|mv|baddbmm|addbmm|conv\w*"
+    r"|prelu|scaled_dot_product_attention)(?<!_out)\("
+)
 _OWN_INCLUDE = re.compile(r'#\s*include\s*"([^"]+)"')
 
 
@@ -175,6 +180,15 @@ def test_layout_copies_say_why() -> None:
             if ".contiguous(" in line and not re.search(r"// copy: \S", near):
                 silent.append(f"{path.relative_to(ROOT)}:{number + 1}: {line.strip()}")
     assert silent == []
+
+
+def test_kernels_are_not_cast_again() -> None:
+    leaking = [
+        place
+        for place in places(host_files("backend"), _CAST_CALL)
+        if "NoAutocast" not in (ROOT / place.split(":")[0]).read_text()
+    ]
+    assert leaking == []
 
 
 def test_files_stay_short() -> None:
