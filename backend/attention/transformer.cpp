@@ -1,8 +1,10 @@
 // Inference of nn.MultiheadAttention and nn.TransformerEncoder in single ops.
+#include "../../cpp/aten/no_autocast.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/optional_tensor.h"
 #include "mask_types.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/_addmm_activation_meta.h>
 #include <ATen/ops/_addmm_activation_ops.h>
 #include <ATen/ops/_safe_softmax.h>
@@ -18,16 +20,32 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 namespace torch_opencl::ops {
 namespace {
 
 using at::Tensor;
 
+// The fast paths ask for autocast of CUDA only. Under ours they compute in the
+// dtype of the weights, and return what the slow path returns: results of
+// linear layers in autocast's dtype, of softmax and normalisations in float32.
+std::optional<at::ScalarType> autocast_dtype() {
+  if (!at::autocast::is_autocast_enabled(at::kPrivateUse1)) {
+    return std::nullopt;
+  }
+  return at::autocast::get_autocast_dtype(at::kPrivateUse1);
+}
+
+at::ScalarType dtype_after_cast(const Tensor& tensor, at::ScalarType dtype) {
+  return tensor.scalar_type() == at::kDouble ? at::kDouble : dtype;
+}
+
 Tensor additive_mask(const Tensor& mask,
                      std::optional<int64_t> mask_type,
                      const Tensor& like) {
-  Tensor bias = mask;
+  Tensor bias =
+      mask.to(mask.scalar_type() == at::kBool ? at::kBool : like.scalar_type());
   if (mask.scalar_type() == at::kBool) {
     bias = at::zeros(mask.sizes(), like.options())
                .masked_fill_(mask, -std::numeric_limits<double>::infinity());
@@ -88,6 +106,8 @@ std::tuple<Tensor, Tensor> _native_multi_head_attention(
               query.size(2),
               " or is not a multiple of num_head ",
               num_head);
+  const std::optional<at::ScalarType> cast = autocast_dtype();
+  const aten::NoAutocast guard;
   const std::vector<Tensor> projected =
       projected_heads(query, key, value, qkv_weight, qkv_bias, num_head);
   std::optional<Tensor> bias;
@@ -113,9 +133,67 @@ std::tuple<Tensor, Tensor> _native_multi_head_attention(
     attended = at::scaled_dot_product_attention(
         projected[0], projected[1], projected[2], bias);
   }
-  return {
-      at::linear(attended.transpose(1, 2).flatten(2), proj_weight, proj_bias),
-      weights};
+  Tensor out =
+      at::linear(attended.transpose(1, 2).flatten(2), proj_weight, proj_bias);
+  if (cast.has_value()) {
+    out = out.to(dtype_after_cast(out, *cast));
+    if (weights.defined()) {
+      weights = weights.to(dtype_after_cast(weights, at::kFloat));
+    }
+  }
+  return {out, weights};
+}
+
+Tensor _transformer_encoder_layer_fwd(const Tensor& src,
+                                      int64_t embed_dim,
+                                      int64_t num_heads,
+                                      const Tensor& qkv_weight,
+                                      const Tensor& qkv_bias,
+                                      const Tensor& proj_weight,
+                                      const Tensor& proj_bias,
+                                      bool use_gelu,
+                                      bool norm_first,
+                                      double eps,
+                                      const Tensor& norm_weight_1,
+                                      const Tensor& norm_bias_1,
+                                      const Tensor& norm_weight_2,
+                                      const Tensor& norm_bias_2,
+                                      const Tensor& ffn_weight_1,
+                                      const Tensor& ffn_bias_1,
+                                      const Tensor& ffn_weight_2,
+                                      const Tensor& ffn_bias_2,
+                                      const std::optional<Tensor>& mask,
+                                      std::optional<int64_t> mask_type) {
+  const std::optional<at::ScalarType> cast = autocast_dtype();
+  const aten::NoAutocast guard;
+  const Tensor result = at::native::transformer_encoder_layer_forward(
+      cast.has_value() ? src.to(qkv_weight.scalar_type()) : src,
+      embed_dim,
+      num_heads,
+      qkv_weight,
+      qkv_bias,
+      proj_weight,
+      proj_bias,
+      use_gelu,
+      norm_first,
+      eps,
+      norm_weight_1,
+      norm_bias_1,
+      norm_weight_2,
+      norm_bias_2,
+      ffn_weight_1,
+      ffn_bias_1,
+      ffn_weight_2,
+      ffn_bias_2,
+      mask,
+      mask_type);
+  if (!cast.has_value()) {
+    return result;
+  }
+  // The residual stream has the dtype of sums, if no normalisation is last.
+  return result.to(norm_first ? at::promote_types(src.scalar_type(),
+                                                  dtype_after_cast(src, *cast))
+                              : dtype_after_cast(src, at::kFloat));
 }
 
 struct _addmm_activation_out : at::meta::structured__addmm_activation {
@@ -142,7 +220,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   aten::structured<_addmm_activation_out, at::_ops::_addmm_activation_out>(m);
   m.impl("_native_multi_head_attention", &_native_multi_head_attention);
   m.impl("_transformer_encoder_layer_fwd",
-         &at::native::transformer_encoder_layer_forward);
+         TORCH_FN(_transformer_encoder_layer_fwd));
 }
 
 }  // namespace torch_opencl::ops

@@ -159,3 +159,83 @@ def test_gradients_of_layers(device, kind, create_graph):
         found = gradients()
     for mine, reference in zip(found, expected, strict=True):
         assert torch.equal(mine, reference)
+
+
+def _slowly(function):
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        return function()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("given", [torch.float32, torch.float16])
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_encoder_layers(device, dtype, given, norm_first, masked):
+    """They are nearer the float32 ones than the slow path is, in its dtypes."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(
+        32, 4, 64, batch_first=True, norm_first=norm_first, device=device
+    ).eval()
+    x = torch.randn(3, 7, 32).to(device, given)
+    mask = torch.zeros(3, 7, dtype=torch.bool, device=device)
+    mask[1, 5:] = masked
+    options = {"src_key_padding_mask": mask} if masked else {}
+
+    @torch.no_grad()
+    def call():
+        with torch.autocast("opencl", dtype):
+            return layer(x, **options)
+
+    found, slow = call(), _slowly(call)
+    assert found.dtype == slow.dtype
+    with torch.no_grad():
+        expected = layer(x.float(), **options)
+
+    def distance(y):
+        return (y[~mask].float() - expected[~mask]).norm().item()
+
+    assert distance(found) <= distance(slow)
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.float16])
+def test_encoder_of_sequences(device, given):
+    """On nested tensors, of which the padded batch is made again."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2).to(device).eval()
+    x = torch.randn(3, 5, 32).to(device, given)
+    hidden = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1], [0, 1, 1, 1, 1]]) > 0
+    hidden = hidden.to(device)
+
+    @torch.no_grad()
+    def call():
+        with torch.autocast("opencl", torch.bfloat16):
+            return model(x, src_key_padding_mask=hidden)
+
+    found, slow = call(), _slowly(call)
+    assert found.dtype == slow.dtype
+    torch.testing.assert_close(found[~hidden], slow[~hidden], rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("own", [torch.float32, torch.float16])
+def test_attention(device, dtype, need_weights, own):
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(32, 4, batch_first=True, device=device, dtype=own)
+    module.eval()
+    x = torch.randn(3, 7, 32).to(device, own)
+
+    @torch.no_grad()
+    def call():
+        with torch.autocast("opencl", dtype):
+            return module(x, x, x, need_weights=need_weights)
+
+    for mine, reference in zip(call(), _slowly(call), strict=True):
+        if reference is None:
+            assert mine is None
+        else:
+            torch.testing.assert_close(mine, reference, rtol=0.02, atol=0.01)
