@@ -164,20 +164,20 @@ Tensor by_chirp(const Tensor& lines, bool forward) {
 
 }  // namespace
 
-bool run_fft(const runtime::FftProblem& problem,
-             const Tensor& in,
-             const Tensor& out) {
+bool run_fft(runtime::FftProblem problem, const Tensor& in, const Tensor& out) {
   runtime::Queue& queue = queue_of(in);
+  const bool is_to_real = problem.kind == runtime::FftKind::kToReal;
+  const BufferView source = is_to_real ? arg(in) : arg_in(in);
+  const BufferView target = arg(out);
+  const auto is_far = [](const BufferView& view, const Tensor& tensor) {
+    return !fits_int32(static_cast<int64_t>(view.offset) + tensor.numel());
+  };
+  problem.is_large = is_far(source, in) || is_far(target, out);
   const auto plan = runtime::fft_plan(queue, problem);
   if (plan == nullptr) {
     return false;
   }
-  const bool is_to_real = problem.kind == runtime::FftKind::kToReal;
-  plan->enqueue(queue,
-                is_to_real ? arg(in) : arg_in(in),
-                in.element_size(),
-                arg(out),
-                out.element_size());
+  plan->enqueue(queue, source, in.element_size(), target, out.element_size());
   return true;
 }
 

@@ -8,7 +8,7 @@
 namespace torch_opencl::ops {
 
 // By VkFFT, of contiguous tensors. False where it has no plan.
-bool run_fft(const runtime::FftProblem& problem,
+bool run_fft(runtime::FftProblem problem,
              const at::Tensor& in,
              const at::Tensor& out);
 

@@ -145,6 +145,8 @@ class VkPlan final : public FftPlan {
     c.useLUT = 1;  // exact factors: kernels' sines may be fast and wrong
     c.normalize = problem_.normalizes;
     c.specifyOffsetsAtLaunch = 1;
+    // VkFFT's own rule counts neither batches nor where a buffer is begun at.
+    c.useUint64 = problem_.is_large;
     c.makeForwardPlanOnly = is_forward();
     c.makeInversePlanOnly = !is_forward();
     c.performR2C = problem_.kind != FftKind::kComplex;

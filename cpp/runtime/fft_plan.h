@@ -27,6 +27,7 @@ struct FftProblem {
   uint8_t dimensions = 1;
   std::array<int64_t, 3> sizes{1, 1, 1};  // innermost first
   int64_t batch = 1;
+  bool is_large = false;  // 64-bit offsets of elements
 
   auto operator<=>(const FftProblem&) const = default;
 };
