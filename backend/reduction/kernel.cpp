@@ -159,7 +159,8 @@ std::string output_parameters(const ReductionKey& key) {
     text += "const compute_t " + scalar + ", ";
   }
   return text +
-         "const int16 kept_sizes, const count_t outputs, const compute_t count,"
+         "const dims_t kept_sizes, const count_t outputs, const compute_t "
+         "count,"
          " TENSOR(uchar, partial_bytes), const uint splits";
 }
 
@@ -232,7 +233,7 @@ std::string reduce_text(const ReductionKey& key) {
             numbered("reduced_strides", i);
   }
   text +=
-      ", const int16 reduced_sizes, const count_t length, "
+      ", const dims_t reduced_sizes, const count_t length, "
       "const count_t per_split, const uint tile" +
       std::string(key.joins_rows
                       ? ", const uint joined_rows, const uint odd_rows"

@@ -31,7 +31,7 @@ struct ReductionKey {
   uint8_t output_count;
   uint8_t kept;     // dimensions
   uint8_t reduced;  // dimensions
-  bool is_large;    // 64-bit offsets
+  bool is_large;    // 64-bit sizes and offsets
   uint8_t units;    // bit i: the lanes' innermost stride of input i is 1
   bool is_split;    // writes accumulators instead of results
   bool is_vector;   // lanes are one vector: is_unit and the op is vectorizable

@@ -30,7 +30,7 @@ struct ReductionProblem {
   int reduced = 0;
   int64_t outputs = 1;
   int64_t length = 1;
-  Dimensions kept_sizes{}, reduced_sizes{};
+  LongDimensions kept_sizes{}, reduced_sizes{};
   std::array<LongDimensions, kMaxReductionInputs> kept_strides{};
   std::array<LongDimensions, kMaxReductionInputs> reduced_strides{};
   std::array<LongDimensions, kMaxReductionOutputs> output_strides{};
@@ -73,7 +73,7 @@ ReductionProblem describe(const at::TensorIteratorBase& iter) {
                   : problem.kept_strides[i][problem.kept]) = stride;
     }
     if (is_reduced) {
-      problem.reduced_sizes[problem.reduced++] = static_cast<int32_t>(size);
+      problem.reduced_sizes[problem.reduced++] = size;
       problem.length *= size;
       continue;
     }
@@ -82,7 +82,7 @@ ReductionProblem describe(const at::TensorIteratorBase& iter) {
       problem.output_strides[i][problem.kept] = stride;
       output_reach = std::max(output_reach, size * stride);
     }
-    problem.kept_sizes[problem.kept++] = static_cast<int32_t>(size);
+    problem.kept_sizes[problem.kept++] = size;
     problem.outputs *= size;
   }
   const int64_t farthest =
@@ -218,7 +218,7 @@ class Launcher {
                                      problem_.kept_strides[i][0] == 1;
       key_.units |= is_unit ? 1 << i : 0;
     }
-    const int32_t run = key_.layout == ReductionLayout::kInner
+    const int64_t run = key_.layout == ReductionLayout::kInner
                             ? problem_.reduced_sizes[0]
                             : problem_.kept_sizes[0];
     const bool is_inner = key_.layout == ReductionLayout::kInner;
@@ -276,13 +276,13 @@ class Launcher {
   }
 
   void bind_dimensions(ArgumentBinder& arguments,
-                       const LongDimensions& strides) {
+                       const LongDimensions& numbers) {
     if (problem_.is_large) {
-      arguments.add(strides);
+      arguments.add(numbers);
       return;
     }
     Dimensions narrow{};
-    std::copy(strides.begin(), strides.end(), narrow.begin());
+    std::copy(numbers.begin(), numbers.end(), narrow.begin());
     arguments.add(narrow);
   }
 
@@ -302,7 +302,7 @@ class Launcher {
     for (const at::Scalar& scalar : scalars_) {
       arguments.add(scalar_argument(scalar, compute_));
     }
-    arguments.add(problem_.kept_sizes);
+    bind_dimensions(arguments, problem_.kept_sizes);
     bind_count(arguments, problem_.outputs);
     arguments.add(scalar_argument(problem_.length, compute_));
     arguments.add(partials);
@@ -318,7 +318,7 @@ class Launcher {
       bind_dimensions(arguments, problem_.kept_strides[i]);
       bind_dimensions(arguments, problem_.reduced_strides[i]);
     }
-    arguments.add(problem_.reduced_sizes);
+    bind_dimensions(arguments, problem_.reduced_sizes);
     bind_count(arguments, rows_);
     bind_count(arguments, per_split_);
     arguments.add(static_cast<uint32_t>(tile_));
