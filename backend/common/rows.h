@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../../cpp/aten/launch.h"
+#include "int_size.h"
 #include "integers.h"
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +33,9 @@ struct Rows {
 class RowsProblem {
  public:
   // The first tensor, the one written, decides which dimension is innermost.
-  RowsProblem(std::initializer_list<at::Tensor> tensors, int64_t dim)
+  RowsProblem(const char* op,
+              std::initializer_list<at::Tensor> tensors,
+              int64_t dim)
       : tensors_(tensors) {
     const at::Tensor& written = tensors_[0];
     for (size_t t = 0; t < tensors_.size(); ++t) {
@@ -44,7 +47,7 @@ class RowsProblem {
       extent_ = std::max(extent_, last + 1);
       row_strides_[t] = written.dim() ? tensor.stride(dim) : 1;
     }
-    row_size_ = written.dim() ? written.size(dim) : 1;
+    row_size_ = int_size(op, written.dim() ? written.size(dim) : 1);
     c10::SmallVector<int64_t, kRowsRank + 1> order;
     for (int64_t i = 0; i < written.dim(); ++i) {
       if (i != dim && written.size(i) != 1) {
@@ -56,7 +59,7 @@ class RowsProblem {
              (written.stride(a) == written.stride(b) && a > b);
     });
     for (const int64_t i : order) {
-      append(i);
+      append(op, i);
     }
     if (sizes_.empty()) {
       sizes_.push_back(1);
@@ -134,10 +137,10 @@ class RowsProblem {
  private:
   using OfTensors = std::array<int64_t, kRowsTensors>;
 
-  void append(int64_t dim) {
-    const int64_t size = tensors_[0].size(dim);
+  void append(const char* op, int64_t dim) {
+    const int64_t size = int_size(op, tensors_[0].size(dim));
     OfTensors strides{};
-    bool joins = !sizes_.empty();
+    bool joins = !sizes_.empty() && size <= kLargestIntSize / sizes_.back();
     for (size_t t = 0; t < tensors_.size(); ++t) {
       strides[t] = tensors_[t].stride(dim);
       joins = joins && strides[t] == strides_.back()[t] * sizes_.back();

@@ -31,7 +31,7 @@ class Plan {
  public:
   // The first tensor is the one written; the second, the input.
   explicit Plan(std::initializer_list<Tensor> tensors)
-      : rows_(tensors, 1),
+      : rows_("batch_norm", tensors, 1),
         input_(tensors.begin()[1]),
         is_along_(rows_.row_size() == 1 || rows_.row_stride(1) != 1 ||
                   (rows_.inner_stride(1) == 1 && rows_.inner_size() > 1)),

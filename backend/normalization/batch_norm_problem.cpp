@@ -19,7 +19,7 @@ constexpr int64_t kChannelTilePixels = 24576;
 }  // namespace
 
 BatchNormProblem::BatchNormProblem(std::initializer_list<Tensor> tensors)
-    : rows_(tensors, 1),
+    : rows_("batch_norm", tensors, 1),
       input_(tensors.begin()[1]),
       cpu_(aten::device_of(input_).is_cpu()) {
   channels_innermost_ = channels() > 1 && rows_.row_stride(1) == 1 &&

@@ -5,6 +5,7 @@
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
+#include "../common/int_size.h"
 #include "../common/integers.h"
 #include "../common/lanes.h"
 #include "../common/non_temporal.h"
@@ -94,6 +95,7 @@ Outputs native_layer_norm(const Tensor& self,
   const Tensor bias = packed(bias_opt.value_or(Tensor()));
   const auto [rows, size] = at::native::_check_layer_norm_inputs(
       self, normalized_shape, weight, bias);
+  int_size("layer_norm", size);
   check_floating("LayerNormKernelImpl", self);
   check_param_pair(self, weight, bias);
   const Tensor input = self.contiguous();  // copy: a row has to be one run
@@ -188,6 +190,7 @@ Outputs native_layer_norm_backward(const Tensor& grad_output_,
   const Tensor bias = packed(bias_opt.value_or(Tensor()));
   const auto [rows, size] = at::native::_check_layer_norm_inputs(
       self, normalized_shape, weight, bias);
+  int_size("layer_norm", size);
   check_floating("LayerNormBackwardKernelImpl", self);
   check_param(self, weight);
   check_scalar_type(grad_output_, self.scalar_type());

@@ -5,6 +5,7 @@
 #include "../../cpp/aten/structured.h"
 #include "../../cpp/aten/torch_versions.h"
 #include "../common/dtype_check.h"
+#include "../common/int_size.h"
 #include "../common/integers.h"
 #include "kernel_sources.h"
 
@@ -86,7 +87,7 @@ PadGeometry geometry_of(const Kind& kind,
                         IntArrayRef padding) {
   const int spatial = kind.spatial;
   PadGeometry geometry;
-  geometry.channels = static_cast<int32_t>(image.size(1));
+  geometry.channels = int_size(kind.name, image.size(1));
   for (int d = 0; d < 2; ++d) {
     geometry.padded_strides[d] = padded.stride(d);
     geometry.image_strides[d] = image.stride(d);
@@ -95,8 +96,8 @@ PadGeometry geometry_of(const Kind& kind,
     const int axis = 3 - spatial + i;
     geometry.padded_strides[2 + axis] = padded.stride(2 + i);
     geometry.image_strides[2 + axis] = image.stride(2 + i);
-    geometry.padded[axis] = static_cast<int32_t>(padded.size(2 + i));
-    geometry.image[axis] = static_cast<int32_t>(image.size(2 + i));
+    geometry.padded[axis] = int_size(kind.name, padded.size(2 + i));
+    geometry.image[axis] = int_size(kind.name, image.size(2 + i));
     geometry.left[axis] = static_cast<int32_t>(padding[2 * (spatial - 1 - i)]);
   }
   return geometry;

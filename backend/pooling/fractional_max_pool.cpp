@@ -3,6 +3,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/int_size.h"
 #include "kernel_sources.h"
 
 #include <ATen/native/FractionalMaxPooling.h>
@@ -77,7 +78,7 @@ FractionalPoolGeometry geometry_of(const Tensor& self,
                                    const Tensor& out,
                                    const Tensor& indices) {
   FractionalPoolGeometry geometry;
-  geometry.channels = static_cast<int32_t>(self.size(1));
+  geometry.channels = int_size("fractional_max_pool", self.size(1));
   for (int d = 0; d < 2; ++d) {
     geometry.image_strides[d] = self.stride(d);
     geometry.pooled_strides[d] = out.stride(d);
@@ -89,7 +90,7 @@ FractionalPoolGeometry geometry_of(const Tensor& self,
     geometry.image_strides[2 + axis] = self.stride(2 + i);
     geometry.pooled_strides[2 + axis] = out.stride(2 + i);
     geometry.indices_strides[2 + axis] = indices.stride(2 + i);
-    geometry.image[axis] = static_cast<int32_t>(self.size(2 + i));
+    geometry.image[axis] = int_size("fractional_max_pool", self.size(2 + i));
     geometry.pooled[axis] = static_cast<int32_t>(out.size(2 + i));
     geometry.kernel_size[axis] = static_cast<int32_t>(kernel_size[i]);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../../cpp/aten/launch.h"
+#include "../common/int_size.h"
 #include "../common/integers.h"
 
 #include <ATen/core/Tensor.h>
@@ -124,10 +125,10 @@ PoolGeometry<Index> geometry_of(const PoolPlan& plan, const Window& window) {
     geometry.image_strides[i] = static_cast<Index>(plan.image.strides[i]);
     geometry.indices_strides[i] = static_cast<Index>(plan.indices.strides[i]);
   }
-  geometry.channels = static_cast<int32_t>(plan.image.sizes[1]);
+  geometry.channels = int_size("pooling", plan.image.sizes[1]);
   for (int i = 0; i < 3; ++i) {
-    geometry.image[i] = static_cast<int32_t>(plan.image.sizes[2 + i]);
-    geometry.pooled[i] = static_cast<int32_t>(plan.pooled.sizes[2 + i]);
+    geometry.image[i] = int_size("pooling", plan.image.sizes[2 + i]);
+    geometry.pooled[i] = int_size("pooling", plan.pooled.sizes[2 + i]);
   }
   geometry.kernel_size = window.kernel_size;
   geometry.stride = window.stride;

@@ -161,7 +161,9 @@ void softmax(const Tensor& self, int64_t dim, bool log, const Tensor& out) {
   if (self.numel() == 0) {
     return;
   }
-  const RowsProblem problem({out, self}, at::maybe_wrap_dim(dim, self.dim()));
+  const RowsProblem problem(log ? "log_softmax" : "softmax",
+                            {out, self},
+                            at::maybe_wrap_dim(dim, self.dim()));
   launch_rows(problem, false, log, out, self);
 }
 
@@ -177,7 +179,8 @@ void softmax_backward(const Tensor& grad_output,
   if (grad_output.numel() == 0) {
     return;
   }
-  const RowsProblem problem({grad_input, grad_output, output},
+  const RowsProblem problem(log ? "log_softmax_backward" : "softmax_backward",
+                            {grad_input, grad_output, output},
                             at::maybe_wrap_dim(dim, output.dim()));
   launch_rows(problem, true, log, grad_input, grad_output, arg_in(output));
 }

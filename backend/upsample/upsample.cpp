@@ -3,6 +3,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/int_size.h"
 #include "../common/integers.h"
 #include "kernel_sources.h"
 
@@ -129,7 +130,7 @@ UpsampleGeometry<Scale> geometry_of(Mode mode,
         exists ? scale_of<Scale>(mode, rest, given, small_size, large_size)
                : Scale(1);
   }
-  geometry.channels = static_cast<int32_t>(large.size(1));
+  geometry.channels = int_size("upsample", large.size(1));
   return geometry;
 }
 
@@ -177,7 +178,7 @@ void launch_rows(const UpsampleProblem<Scale>& p) {
           {"ROUND", p.written.scalar_type() == at::kByte}},
          range(p.plane(), ceil_div(planes, planes_of_item), 1, 1),
          p.geometry,
-         static_cast<int32_t>(planes),
+         int_size("upsample", planes),
          static_cast<int32_t>(planes_of_item),
          arg(p.written),
          arg_in(p.read));
@@ -211,7 +212,7 @@ void launch_pixels(const UpsampleProblem<Scale>& p) {
       range(
           ceil_div(rows, rows_of_item), ceil_div(p.size()[2], kColumns), 1, 1),
       p.geometry,
-      static_cast<int32_t>(p.batches()),
+      int_size("upsample", p.batches()),
       static_cast<int32_t>(rows_of_item),
       arg(p.written),
       arg_in(p.read));
@@ -285,6 +286,10 @@ void resample(Mode mode,
               bool writes_large) {
   if (written.scalar_type() != at::kByte || !writes_large) {
     check_floating("upsample", written);
+  }
+  // Kernels number the pixels of an image.
+  for (const Tensor* image : {&read, &written}) {
+    int_size("upsample", c10::multiply_integers(image->sizes().slice(2)));
   }
   Tensor source = read;
   Tensor result = written;

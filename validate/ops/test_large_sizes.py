@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 _SIZE = 2**31 + 8
 
@@ -13,6 +14,10 @@ _SIZE = 2**31 + 8
 def _no_cached_memory():
     yield
     torch.opencl.empty_cache()
+
+
+def _expanded(device, *shape, dtype=torch.uint8):
+    return torch.zeros((), dtype=dtype, device=device).expand(shape)
 
 
 def _rows(device, dtype=torch.uint8):
@@ -34,3 +39,22 @@ def test_reductions(device):
 @pytest.mark.timeout(600)
 def test_reduction_of_a_size_whose_low_bits_are_zero(device):
     assert torch.ones(1, device=device).char().expand(2**32).sum().item() == 2**32
+
+
+_REFUSED = {
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "reflection_pad1d": lambda x: F.pad(x, (1, 1), "reflect"),
+    "replication_pad1d": lambda x: F.pad(x, (1, 1), "replicate"),
+    "upsample": lambda x: F.interpolate(x, size=8),
+    "pooling": lambda x: F.max_pool1d(x, 1024),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", _REFUSED)
+def test_refused(device, op):
+    x = _expanded(device, 1, 1, _SIZE, dtype=torch.float16)
+    with pytest.raises(NotImplementedError, match=f"{op}: opencl supports sizes up to"):
+        _REFUSED[op](x)
