@@ -6,6 +6,7 @@
 #include "../float8/float8.h"
 #include "../linear_algebra/complex_product.h"
 #include "kernel_sources.h"
+#include "long_sides.h"
 #include "product_gpu.h"
 #include "tall_skinny.h"
 
@@ -284,6 +285,9 @@ void gemm(const Tensor& left,
   }
   TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool,
                               "\"gemm\" not implemented for 'Bool'");
+  if (multiply_long_sides(gemm, left, right, self, beta, alpha, out)) {
+    return;
+  }
   if (out.is_complex()) {
     complex_product(left, right, self, beta, alpha, out);
     return;

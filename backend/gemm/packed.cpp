@@ -2,6 +2,7 @@
 
 #include "../../cpp/aten/factories.h"
 #include "../../cpp/aten/packed_weight.h"
+#include "../common/int_size.h"
 #include "../common/lanes.h"
 #include "../common/non_temporal.h"
 #include "kernel_sources.h"
@@ -115,7 +116,16 @@ void launch_cpu_tiles(const at::TensorBase& on,
          arguments...);
 }
 
+constexpr const char* kProductName = "matrix product";
+
 }  // namespace
+
+void check_sides(const Product& product) {
+  int_size(kProductName, product.batch);
+  int_size(kProductName, product.rows);
+  int_size(kProductName, product.columns);
+  int_size(kProductName, product.depth);
+}
 
 int64_t tiles_at_once(const at::TensorBase& on,
                       int64_t tiles,
@@ -193,6 +203,8 @@ at::Tensor empty_panels(const at::TensorBase& on,
                         int64_t rows,
                         int64_t depth,
                         int64_t width) {
+  int_size(kProductName, rows);
+  int_size(kProductName, depth);
   return empty_like_meta({batch * round_up(rows, width) * depth},
                          {},
                          on.options().dtype(compute_type(on.scalar_type())));
@@ -272,6 +284,7 @@ void multiply(const at::TensorBase& on,
               const Output& output,
               const Addend& addend,
               bool is_large) {
+  check_sides(product);
   if (!aten::device_of(on).is_cpu()) {
     // Sums of several chunks.
     const bool adds_to_output = !addend.beta.equal(0) &&

@@ -128,6 +128,9 @@ at::Tensor pack_kept(const at::Tensor& weight,
                      int64_t depth,
                      int64_t width);
 
+// Raises where kernels, which count lines in ints, do not reach a side.
+void check_sides(const Product& product);
+
 // `on` names device and dtype; a side with batch 1 may serve every batch only
 // by being packed for each.
 void multiply(const at::TensorBase& on,

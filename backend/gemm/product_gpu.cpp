@@ -387,6 +387,7 @@ void multiply_with_units(MatrixUnits units,
 }
 
 void multiply_gpu(const at::TensorBase& on, const ProductLaunch& matrices) {
+  check_sides(matrices.product);
   const ProductLaunch launch = with_accesses(matrices);
   const Product& product = launch.product;
   const bool has_levels = launch.left.line.outer_stride != 0 ||

@@ -58,7 +58,7 @@ void tall_skinny(OPERANDS) {
       VECTOR factors[COLUMNS];
 #pragma unroll
       for (int column = 0; column < COLUMNS; ++column) {
-        factors[column] = vload16(0, b + column * depth + k);
+        factors[column] = vload16(0, b + (size_t)column * depth + k);
       }
 #pragma unroll
       for (int i = 0; i < ROWS; ++i) {
@@ -85,7 +85,7 @@ void tall_skinny(OPERANDS) {
       for (int column = 0; column < COLUMNS; ++column) {
         compute_t total = LANES_SUM(totals[i][column]);
         for (int k = whole; k < depth; ++k) {
-          total = fma(LOAD(lines[i], k), b[column * depth + k], total);
+          total = fma(LOAD(lines[i], k), b[(size_t)column * depth + k], total);
         }
         WRITE(total, row, column, row * row_stride + column * column_stride)
       }
@@ -172,7 +172,7 @@ void tall_skinny(OPERANDS) {
       }
 #pragma unroll
       for (int column = 0; column < WIDTH; ++column) {
-        const global compute_t *factors = b + k * WIDTH + column;
+        const global compute_t *factors = b + (size_t)k * WIDTH + column;
         VECTOR sum = lines[0] * (VECTOR)(factors[0]);
 #pragma unroll
         for (int step = 1; step < STEPS; ++step) {
@@ -187,7 +187,7 @@ void tall_skinny(OPERANDS) {
       const VECTOR line = CONCAT(load_lanes_, DTYPE)(
           a + min(first + v * 16, rows - 16) + k * left_depth_stride);
       for (int column = 0; column < WIDTH; ++column) {
-        totals[v][column] = fma(line, (VECTOR)(b[k * WIDTH + column]), totals[v][column]);
+        totals[v][column] = fma(line, (VECTOR)(b[(size_t)k * WIDTH + column]), totals[v][column]);
       }
     }
   }

@@ -16,6 +16,10 @@ def _no_cached_memory():
     torch.opencl.empty_cache()
 
 
+def _is_gpu(device) -> bool:
+    return torch.opencl.get_device_properties(device).device_class == "gpu"
+
+
 def _expanded(device, *shape, dtype=torch.uint8):
     return torch.zeros((), dtype=dtype, device=device).expand(shape)
 
@@ -39,6 +43,20 @@ def test_reductions(device):
 @pytest.mark.timeout(600)
 def test_reduction_of_a_size_whose_low_bits_are_zero(device):
     assert torch.ones(1, device=device).char().expand(2**32).sum().item() == 2**32
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_products(device):
+    if _is_gpu(device):  # CPUs would pack gigabytes, and take minutes for the others
+        line = torch.ones(1, 1, device=device).expand(1, _SIZE)
+        assert (line @ line.t()).item() == 2**31
+        return
+    one = torch.ones(1, 1, dtype=torch.float16, device=device)
+    rows = one.expand(_SIZE, 1) @ one
+    assert rows[:2].tolist() == rows[-2:].tolist() == [[1], [1]]
+    columns = one @ one.expand(1, _SIZE)
+    assert columns[0, :2].tolist() == columns[0, -2:].tolist() == [1, 1]
 
 
 _REFUSED = {
