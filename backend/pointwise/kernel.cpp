@@ -326,9 +326,10 @@ std::string body_text(const PointwiseKey& key) {
              "     ++run) {\n"
              "count_t linear = run / parts;\n"
              "const int begin = (run - linear * parts) * chunk;\n"
-             "const int end = min(sizes.s0, begin + (int)chunk);\n" +
-             operand_offsets_text(key, 1) + loop_text(key, "int", index) +
-             "}\n";
+             "const int end = begin + min(sizes.s0 - begin, (int)chunk);\n" +
+             operand_offsets_text(key, 1) +
+             // Steps of vectors may end beyond the largest int.
+             loop_text(key, uses_lanes(key) ? "uint" : "int", index) + "}\n";
     }
   }
   return "";

@@ -59,6 +59,18 @@ def test_products(device):
     assert columns[0, :2].tolist() == columns[0, -2:].tolist() == [1, 1]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_elements_in_the_last_chunk(device):
+    """The end of the last chunk of a run is beyond the largest int."""
+    for size in (2**31 - 648, 2**31 - 1):
+        ones = torch.zeros(size, dtype=torch.uint8, device=device)
+        ones.add_(torch.tensor(1, dtype=torch.uint8, device=device))
+        assert ones[-3:].tolist() == [1, 1, 1]
+        assert ones.sum().item() == size
+        del ones
+
+
 _REFUSED = {
     "softmax": lambda x: x.softmax(-1),
     "log_softmax": lambda x: x.log_softmax(-1),
