@@ -30,7 +30,7 @@ void col2im_sum(CONST_TENSOR(compute_t, columns), TENSOR(storage_t, image),
   const int d = (int)get_global_id(1) / input_size.s1;
   const int channel = (int)get_global_id(2) % channels;
   const int n = (int)get_global_id(2) / channels;
-  const size_t pixels = output_size.s0 * output_size.s1 * output_size.s2;
+  const size_t pixels = (size_t)output_size.s0 * output_size.s1 * output_size.s2;
   const global compute_t *in = POINTER(columns) + n * pixels +
       channel * (size_t)(kernel_size.s0 * kernel_size.s1 * kernel_size.s2) * images * pixels;
   global storage_t *out = POINTER(image) + n * batch_stride + channel * channel_stride +

@@ -4,6 +4,7 @@
 
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/no_autocast.h"
+#include "../common/int_size.h"
 
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution_backward_ops.h>
@@ -122,6 +123,9 @@ ConvolutionProblem problem_of(const ConvolutionArguments& a,
 
 // A parameter whose elements the kernels' ints reach.
 Tensor near(const Tensor& param) {
+  if (param.defined()) {
+    int_size("convolution", param.numel());
+  }
   return !param.defined() || fits_int32(extent_of(param))
              ? param
              : param.contiguous();  // copy: strides are far apart
@@ -133,6 +137,9 @@ void solve(const ConvolutionFamily& family,
            const Tensor& bias,
            const Tensor& output,
            const ConvolutionGeometry& geometry) {
+  for (const Tensor* images : {&input, &output}) {
+    int_size("convolution", c10::multiply_integers(images->sizes().slice(2)));
+  }
   const ConvolutionArguments arguments{
       to_5d(input), to_5d(near(weight)), near(bias), to_5d(output)};
   aten::solve(family, problem_of(arguments, geometry), arguments, input);

@@ -150,8 +150,10 @@ void im2col_forward(const ConvolutionProblem& p,
                  multiply_chunk);
 }
 
-void im2col_backward_data(const ConvolutionProblem& p,
+void im2col_backward_data(const ConvolutionProblem& problem,
                           const ConvolutionArguments& a) {
+  ConvolutionProblem p = problem;
+  p.is_large |= !fits_int32(elements_of_columns(p));
   const int64_t rows = p.depth();
   const int64_t depth = p.out_channels / p.groups;
   const Tensor weight = with_pixel_stride(a.weight);

@@ -71,6 +71,30 @@ def test_elements_in_the_last_chunk(device):
         del ones
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_columns_of_a_data_gradient(device):
+    x, weight = torch.randn(1, 4, 1546, 1546), torch.randn(4, 4, 15, 15)
+    elements = x[0, 0].numel() * weight[0].numel()
+    assert elements >= 2**31
+    largest = torch.opencl.get_device_properties(device).max_allocation
+    if largest < 4 * elements:
+        pytest.skip(f"one allocation of this device holds {largest} bytes")
+    if _is_gpu(device):
+        pytest.skip("implicit products have no columns in memory")
+    options = {"stride": 2, "dilation": 2}
+    result = F.conv_transpose2d(x.to(device), weight.to(device), **options).cpu()
+    for corner in (slice(40), slice(-40, None)):
+        part = x[..., corner, corner].double()
+        expected = F.conv_transpose2d(part, weight.double(), **options)
+        torch.testing.assert_close(
+            result[..., corner, corner].double(),
+            expected[..., corner, corner],
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+
 _REFUSED = {
     "softmax": lambda x: x.softmax(-1),
     "log_softmax": lambda x: x.log_softmax(-1),
@@ -79,6 +103,7 @@ _REFUSED = {
     "replication_pad1d": lambda x: F.pad(x, (1, 1), "replicate"),
     "upsample": lambda x: F.interpolate(x, size=8),
     "pooling": lambda x: F.max_pool1d(x, 1024),
+    "convolution": lambda x: F.conv1d(x[..., :1], x.transpose(0, 2)),
 }
 
 
