@@ -4,6 +4,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/int_size.h"
 #include "../common/integers.h"
 #include "kernel_sources.h"
 
@@ -233,10 +234,7 @@ Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
 }  // namespace
 
 void check_columns(const Tensor& rows) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      fits_int32(rows.size(1)),
-      "sort: 2^31 elements and more along the sorted dimension of an opencl "
-      "tensor");
+  int_size("sort", rows.size(1));
 }
 
 void check_sortable(const char* op, const Tensor& tensor) {

@@ -130,6 +130,18 @@ def test_regions_of_no_image(device, name, image):
     assert torch.equal(_POOLS[name](x, rois.to(device)).cpu()[:4], good[:4])
 
 
+@pytest.mark.parametrize("far", [1e30, float("inf")])
+@pytest.mark.parametrize("name", ["roi_align adaptive", "ps_roi_align adaptive"])
+def test_regions_of_more_samples_than_ints_count(device, name, far):
+    x = torch.randn(2, 18, 20, 23)
+    near = torch.tensor([[0, 1, 2, 9, 8.0]])
+    region = torch.tensor([[1, 1, 2, far, far]])
+    results = _POOLS[name](x.to(device), torch.cat([region, near]).to(device))
+    # Of no samples; on the CPU, whose count is as large, memory would not do.
+    assert not results[0].any()
+    torch.testing.assert_close(results[1:].cpu(), _POOLS[name](x, near))
+
+
 def test_gradients_of_the_cpu():
     rois = _regions(2).double()
     x = torch.randn(2, 6, 5, 6, dtype=torch.double, requires_grad=True)
