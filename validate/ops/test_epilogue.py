@@ -395,6 +395,8 @@ def test_a_result_in_memory_that_another_storage_has(device):
     result = F.relu(result)
     result = result + 1
     assert kept.eq(16).all() and result.eq(17).all()
+
+
 @pytest.mark.parametrize("bad", ["input", "target"])
 def test_what_reports_does_not_join(device, bad):
     linear, x = nn.Linear(8, 8, device=device), torch.randn(4, 8, device=device)

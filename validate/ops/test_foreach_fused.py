@@ -231,6 +231,8 @@ def test_another_storage_of_the_same_memory_is_written(device):
         torch._foreach_add_([x], 1.0)
         del x
         assert other.tolist() == [4.0] * len(expected)
+
+
 def test_zeros_keep_their_signs(device):
     zeros = [0.0, -0.0]
     found = torch._foreach_div([torch.ones(2, device=device) for _ in zeros], zeros)
