@@ -92,6 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # of torch; worker processes inherit them.
     os.environ.setdefault("TORCH_OPENCL_TEST_SEED", str(int.from_bytes(os.urandom(2))))
     os.environ["TORCH_OPENCL_FALLBACK"] = "error"
+    # Kernels divide their work by compute units: PoCL has as many as a desktop's CPU.
+    os.environ.setdefault("POCL_PTHREAD_MIN_THREADS", "8")
     if config.getoption("gpu_class"):
         os.environ["TORCH_OPENCL_DEVICE_CLASS"] = "gpu"
     if config.getoption("guard"):

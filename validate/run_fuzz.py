@@ -29,6 +29,8 @@ from dataclasses import asdict
 
 # The policy is read when the extension loads: ops without kernels pass by the CPU.
 os.environ.setdefault("TORCH_OPENCL_FALLBACK", "silent")
+# Compute units, by which kernels divide their work.
+os.environ.setdefault("POCL_PTHREAD_MIN_THREADS", "8")
 
 import torch
 from fuzz import edits, generate, workers

@@ -260,6 +260,8 @@ class Launcher {
     splits_ = std::clamp<int64_t>(
         wanted / items, 1, std::max<int64_t>(rows_ / shortest, 1));
     per_split_ = ceil_div(rows_, splits_);
+    // No part is empty, but that of no rows.
+    splits_ = rows_ == 0 ? 1 : ceil_div(rows_, per_split_);
     tile_ = is_gpu ? 1 : std::max<int64_t>(items / (wanted * 4), 1);
     switch (key_.layout) {
       case ReductionLayout::kInner:

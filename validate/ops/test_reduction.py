@@ -333,3 +333,19 @@ def test_extremes_into_outs_of_two_layouts(device, name, size):
     function(x.to(device), 1, True, out=(values, indices.as_strided(shape, strides)))
     torch.testing.assert_close(values.cpu(), expected.values)
     assert torch.equal(indices.as_strided(shape, strides).cpu(), expected.indices)
+
+
+@pytest.mark.parametrize("rows", [289, 1100, 2000])
+def test_rows_that_parts_do_not_divide(device, rows):
+    """Of more rows behind the last one, which no part may read."""
+    x = torch.randn(rows + 111, 1024)
+    x[rows:] = 5 * x.abs().max()
+    below, kept = x.to(device)[:rows], x[:rows]
+    for op in (torch.argmax, torch.argmin):
+        assert torch.equal(op(below, 0).cpu(), op(kept, 0))
+        assert torch.equal(op(-below, 0).cpu(), op(-kept, 0))
+    for op in (torch.max, torch.min):
+        found, expected = op(below, 0), op(kept, 0)
+        assert torch.equal(found.values.cpu(), expected.values)
+        assert torch.equal(found.indices.cpu(), expected.indices)
+    torch.testing.assert_close(below.sum(0).cpu(), kept.sum(0), rtol=1e-4, atol=1e-3)
