@@ -22,6 +22,13 @@
   if (line >= lines) return;            \
   const size_t start = line / inner * length * inner + line % inner;
 
+// As on torch's CPU: what leaves the range of floats may come back.
+#if defined(IS_FLOATING) && defined(HAS_FLOAT64)
+typedef double running_t;
+#else
+typedef compute_t running_t;
+#endif
+
 #ifdef IS_FLOATING
 // With what rounding has lost so far (Neumaier, Rundungsfehleranalyse einiger
 // Verfahren zur Summation endlicher Summen, 1974): long lines stay as exact as
@@ -29,16 +36,16 @@
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void cumulative_sum(PARAMETERS) {
   LINE
-  compute_t total = 0;
-  compute_t lost = 0;
+  running_t total = 0;
+  running_t lost = 0;
   for (long i = 0; i < length; ++i) {
-    const compute_t x = LOAD(POINTER(self), start + i * inner);
-    const compute_t next = total + x;
+    const running_t x = LOAD(POINTER(self), start + i * inner);
+    const running_t next = total + x;
     if (isfinite(next)) {
       lost += fabs(total) >= fabs(x) ? (total - next) + x : (x - next) + total;
     }
     total = next;
-    STORE(POINTER(out), start + i * inner, total + lost);
+    STORE(POINTER(out), start + i * inner, (compute_t)(total + lost));
   }
 }
 
@@ -81,10 +88,10 @@ void cumulative_sum(PARAMETERS) {
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void cumulative_product(PARAMETERS) {
   LINE
-  compute_t total = 1;
+  running_t total = 1;
   for (long i = 0; i < length; ++i) {
     total *= LOAD(POINTER(self), start + i * inner);
-    STORE(POINTER(out), start + i * inner, total);
+    STORE(POINTER(out), start + i * inner, (compute_t)total);
   }
 }
 

@@ -185,9 +185,12 @@ void cumsum(const Tensor& result, const Tensor& self, int64_t dim) {
   scan("cumulative_sum", "OP_SUM", result, self, dim, true);
 }
 
-// By steps of twice the length: every one multiplies all elements.
+// By steps of twice the length: every one multiplies all elements. In double,
+// where there is one: what lies between may be beyond a float's range.
 void complex_cumprod(const Tensor& result, const Tensor& self, int64_t dim) {
-  Tensor products = self.to(result.scalar_type());
+  Tensor products =
+      self.to(aten::device_of(result).info().has_fp64 ? at::kComplexDouble
+                                                      : result.scalar_type());
   const int64_t size = products.size(dim);
   for (int64_t step = 1; step < size; step *= 2) {
     const Tensor next = products.clone();

@@ -190,3 +190,27 @@ def test_a_long_line(device):
     expected = x.cummax(0)
     assert torch.equal(values.cpu(), expected.values)
     assert torch.equal(places.cpu(), expected.indices)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (3, 4, 40)])
+def test_products_that_come_back_into_range(device, shape):
+    rows = torch.tensor([[1e-30, 1e-30, 1e30, 1e30], [1e30, 1e30, 1e-30, 1]])
+    for row in rows:
+        dim = 0 if len(shape) < 3 else 1
+        sizes = [1] * len(shape)
+        sizes[dim] = 4
+        x = row.view(sizes).expand(shape)
+        torch.testing.assert_close(x.to(device).cumprod(dim).cpu(), x.cumprod(dim))
+
+
+def test_sums_that_come_back_into_range(device):
+    if torch.opencl.get_device_properties(device).device_class == "gpu":
+        pytest.skip("GPUs add up floats")
+    x = torch.tensor([3e38, 3e38, -3e38])
+    assert torch.equal(x.to(device).cumsum(0).cpu(), x.cumsum(0))
+
+
+def test_complex_products_behind_a_zero(device):
+    x = torch.full((100,), 10, dtype=torch.complex64)
+    x[0] = 0
+    assert x.to(device).cumprod(0).count_nonzero() == 0
