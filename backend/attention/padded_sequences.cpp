@@ -101,8 +101,11 @@ Tensor nested_from_mask(const Tensor& padded,
               "Mask must be left-aligned without gaps");
   TORCH_CHECK(padded.size(0) > 0, "stack expects a non-empty TensorList");
   const Tensor lengths = on_host.sum(1);
+  // What is padded may be NaN, which a weight of 0 would not stop.
+  const Tensor kept = padded.masked_fill(
+      mask.to(padded.device()).logical_not().unsqueeze(2), 0);
   return nested_in(
-      padded.clone(at::MemoryFormat::Contiguous),
+      kept.contiguous(),  // copy: viewed by rows
       at::stack({lengths, at::full_like(lengths, padded.size(2))}, 1));
 }
 

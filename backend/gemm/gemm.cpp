@@ -436,7 +436,11 @@ Tensor dot(const Tensor& self, const Tensor& other) {
               " and ",
               other.numel(),
               " elements respectively");
-  return at::sum(at::mul(self, other), self.scalar_type());
+  const aten::NoAutocast guard;
+  // Products of half types are not rounded before they are added up.
+  const bool is_half = at::isReducedFloatingType(self.scalar_type());
+  const Tensor products = at::mul(is_half ? self.to(at::kFloat) : self, other);
+  return at::sum(products).to(self.scalar_type());
 }
 
 Tensor vdot(const Tensor& self, const Tensor& other) {

@@ -7,8 +7,8 @@
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/addr_native.h>
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_cross_meta.h>
@@ -61,20 +61,13 @@ Tensor addbmm(const Tensor& self,
               batch2.size(2),
               ")");
   check_addbmm_dtypes(self, batch1, batch2);
-  const std::vector<int64_t> sizes{batch1.size(1), batch2.size(2)};
-  if (!batch1.is_floating_point() && !batch1.is_complex()) {
-    // Integers are multiplied by whole numbers, product by product.
-    Tensor result = self.expand(sizes).clone(at::MemoryFormat::Contiguous);
-    for (int64_t i = 0; i < batch1.size(0); ++i) {
-      result.addmm_(batch1[i], batch2[i], i == 0 ? beta : Scalar(1), alpha);
-    }
-    return result;
-  }
+  // One product, with all batches along its depth.
   const aten::NoAutocast guard;
-  const Tensor product = at::bmm(batch1, batch2).sum(0).mul_(alpha);
-  // With a beta of 0 nothing of self is seen, NaN neither.
-  return beta.toComplexDouble() == 0.0 ? product
-                                       : product.add_(self.expand(sizes), beta);
+  return at::addmm(self.expand({batch1.size(1), batch2.size(2)}),
+                   batch1.transpose(0, 1).flatten(1),
+                   batch2.flatten(0, 1),
+                   beta,
+                   alpha);
 }
 
 Tensor& addbmm_out(const Tensor& self,
@@ -229,7 +222,11 @@ Tensor cdist_forward(const Tensor& x1,
   check_scalar_type(x2, x1.scalar_type());
   TORCH_CHECK(p >= 0, "cdist only supports non-negative p values");
   const aten::NoAutocast guard;
-  return at::linalg_vector_norm(differences(x1, x2), p, at::IntArrayRef{-1});
+  const Tensor all = differences(x1, x2);
+  // Of no columns the norm of infinite order has no value.
+  return all.size(-1) == 0
+             ? all.sum(-1)
+             : at::linalg_vector_norm(all, p, at::IntArrayRef{-1});
 }
 
 // The derivative of each distance by x1, times its gradient.

@@ -1,4 +1,5 @@
 // Products of sparse COO matrices, and index_select.
+#include "../common/dtype_check.h"
 #include "row_product.h"
 
 #include <ATen/WrapDimUtils.h>
@@ -97,6 +98,7 @@ Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
               "bmm_sparse: 'self.size(0)' and 'mat2.size(0)' must match");
   TORCH_CHECK(self.size(2) == mat2.size(1),
               "bmm_sparse: 'self.size(2)' and 'mat2.size(1)' must match");
+  check_scalar_type(mat2, self.scalar_type());
   const int64_t batch = self.size(0);
   const Tensor indices = self._indices();
   const Tensor rows = at::mul(indices[0], self.size(1)).add(indices[1]);

@@ -246,3 +246,21 @@ def test_cross_into_an_operand(device, alias):
         operands = [x.to(device), y.to(device)]
         torch.linalg.cross(*operands, out=alias(operands[i]))
         torch.testing.assert_close(operands[i].cpu(), expected)
+
+
+@pytest.mark.parametrize("beta", [0, 2])
+@pytest.mark.parametrize("batch", [0, 1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64])
+def test_addbmm(device, dtype, batch, beta):
+    shapes = ((5, 7), (batch, 5, 11), (batch, 11, 7))
+    given = [torch.randint(-9, 9, shape).to(dtype) for shape in shapes]
+    check(lambda *x: torch.addbmm(*x, beta=beta, alpha=3), given, device)
+    given[0] = given[0][0]  # broadcast
+    check(lambda *x: torch.addbmm(*x, beta=beta), given, device)
+
+
+def test_addbmm_of_halves_scales_before_it_rounds(device):
+    left = torch.full((2, 1, 64), 100.0, dtype=torch.float16, device=device)
+    bias = torch.zeros(1, 1, dtype=torch.float16, device=device)
+    result = torch.addbmm(bias, left, left.mT, alpha=0.01)
+    assert result.item() == torch.tensor(12800.0).half().item()

@@ -315,3 +315,11 @@ def test_errors_are_torchs(device):
         torch.dot(on(3, 1), on(3, 1))
     with pytest.raises(RuntimeError, match="same device"):
         torch.mm(on(2, 3), torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("op", [torch.dot, torch.vdot, torch.matmul])
+def test_dot_of_halves_adds_up_floats(device, op):
+    small = torch.full((10_000,), 1e-4).half().to(device)
+    assert abs(op(small, small).item() - 1e-4) < 1e-6
+    large, other = (torch.tensor([300.0, x]).half().to(device) for x in (300, -300))
+    assert op(large, other).item() == 0

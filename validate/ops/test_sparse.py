@@ -143,3 +143,9 @@ def test_errors_are_torchs(device):
         sparse + torch.zeros(7, 5, device=device)
     with pytest.raises(RuntimeError, match="op2-sparse addition"):
         torch.zeros(7, 1, device=device) + sparse
+
+
+def test_bmm_refuses_another_dtype(device):
+    x = torch.rand(2, 3, 4, dtype=torch.float64).to_sparse().to(device)
+    with pytest.raises(RuntimeError, match="Double"):
+        torch.bmm(x, torch.rand(2, 4, 5, device=device))

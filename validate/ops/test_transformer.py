@@ -158,3 +158,15 @@ def test_scores_beyond_float16(device, need_weights):
     assert result.isfinite().all()
     if need_weights:
         assert torch.equal(weights, torch.full_like(weights, 0.25))
+
+
+def test_padding_that_is_nan(device):
+    layer = nn.TransformerEncoderLayer(16, 2, 40, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2).eval()
+    x = torch.randn(2, 4, 16)
+    x[1, 2:] = torch.nan
+    mask = torch.tensor([[False] * 4, [False, False, True, True]])
+    with torch.no_grad():
+        expected = encoder(x, src_key_padding_mask=mask)
+        found = encoder.to(device)(x.to(device), src_key_padding_mask=mask.to(device))
+    torch.testing.assert_close(found.cpu(), expected)
