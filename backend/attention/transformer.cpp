@@ -44,12 +44,11 @@ at::ScalarType dtype_after_cast(const Tensor& tensor, at::ScalarType dtype) {
 Tensor additive_mask(const Tensor& mask,
                      std::optional<int64_t> mask_type,
                      const Tensor& like) {
-  Tensor bias =
-      mask.to(mask.scalar_type() == at::kBool ? at::kBool : like.scalar_type());
-  if (mask.scalar_type() == at::kBool) {
-    bias = at::zeros(mask.sizes(), like.options())
-               .masked_fill_(mask, -std::numeric_limits<double>::infinity());
-  }
+  const Tensor bias =
+      mask.scalar_type() == at::kBool
+          ? at::zeros(mask.sizes(), like.options())
+                .masked_fill_(mask, -std::numeric_limits<double>::infinity())
+          : mask.to(like.scalar_type());
   return mask_type == kPaddingMask
              ? bias.view({mask.size(0), 1, 1, mask.size(1)})
              : bias;

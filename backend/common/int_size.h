@@ -1,7 +1,9 @@
 // Sizes that kernels take as ints.
 #pragma once
 
+#include <ATen/core/TensorBase.h>
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 
 #include <cstdint>
 
@@ -18,6 +20,11 @@ inline int32_t int_size(const char* op, int64_t size) {
                               ", got ",
                               size);
   return static_cast<int32_t>(size);
+}
+
+// Of an image (N, C, ...), whose pixels kernels number.
+inline void check_pixels(const char* op, const at::TensorBase& image) {
+  int_size(op, c10::multiply_integers(image.sizes().slice(2)));
 }
 
 }  // namespace torch_opencl::ops

@@ -137,9 +137,8 @@ void solve(const ConvolutionFamily& family,
            const Tensor& bias,
            const Tensor& output,
            const ConvolutionGeometry& geometry) {
-  for (const Tensor* images : {&input, &output}) {
-    int_size("convolution", c10::multiply_integers(images->sizes().slice(2)));
-  }
+  check_pixels("convolution", input);
+  check_pixels("convolution", output);
   const ConvolutionArguments arguments{
       to_5d(input), to_5d(near(weight)), near(bias), to_5d(output)};
   aten::solve(family, problem_of(arguments, geometry), arguments, input);

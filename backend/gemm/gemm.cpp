@@ -437,10 +437,12 @@ Tensor dot(const Tensor& self, const Tensor& other) {
               other.numel(),
               " elements respectively");
   const aten::NoAutocast guard;
-  // Products of half types are not rounded before they are added up.
-  const bool is_half = at::isReducedFloatingType(self.scalar_type());
-  const Tensor products = at::mul(is_half ? self.to(at::kFloat) : self, other);
-  return at::sum(products).to(self.scalar_type());
+  const at::ScalarType dtype = self.scalar_type();
+  if (at::isReducedFloatingType(dtype)) {
+    // Products are not rounded before they are added up.
+    return at::sum(at::mul(self.to(at::kFloat), other)).to(dtype);
+  }
+  return at::sum(at::mul(self, other), dtype);
 }
 
 Tensor vdot(const Tensor& self, const Tensor& other) {

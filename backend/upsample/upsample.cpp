@@ -287,10 +287,8 @@ void resample(Mode mode,
   if (written.scalar_type() != at::kByte || !writes_large) {
     check_floating("upsample", written);
   }
-  // Kernels number the pixels of an image.
-  for (const Tensor* image : {&read, &written}) {
-    int_size("upsample", c10::multiply_integers(image->sizes().slice(2)));
-  }
+  check_pixels("upsample", read);
+  check_pixels("upsample", written);
   Tensor source = read;
   Tensor result = written;
   // Kernels for CPUs walk rows or pixels of both sides.

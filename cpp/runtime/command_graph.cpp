@@ -216,9 +216,6 @@ void CommandGraph::replay(Queue& queue) {
       }
     }
   }
-  if (!reports_.empty()) {
-    note_reports(queue);
-  }
 }
 
 void CommandGraph::print(std::ostream& to) const {

@@ -11,10 +11,13 @@ from torch._inductor import inductor_prims, ir, lowering
 from torch._inductor.lowering import clone, lowerings, make_pointwise, view
 from torch._inductor.virtualized import V, ops
 
+from .types import HALVES
+
 aten = torch.ops.aten
-_HALVES = (torch.float16, torch.bfloat16)
 # Their results jump between neighbouring numbers, or are indices.
+_COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 _QUESTIONS = (
+    *(op for packet in _COMPARISONS for op in (packet.Tensor, packet.Scalar)),
     *(aten.isinf.default, aten.isnan.default, aten.logical_not.default),
     *(aten.any.default, aten.any.dim, aten.any.dims),
     *(aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim),
@@ -98,7 +101,7 @@ def _of_elements(lowered: Callable, op) -> Callable:
 
 def _rounded(x):
     """As the graph says: fused ops keep what they compute in float32."""
-    if not _is_ours(x) or x.get_dtype() not in _HALVES:
+    if not _is_ours(x) or x.get_dtype() not in HALVES:
         return x
     dtype = x.get_dtype()
 
@@ -108,20 +111,12 @@ def _rounded(x):
     return make_pointwise(round_to_dtype, override_return_dtype=dtype)(x)
 
 
-def _comparison(lowered: Callable) -> Callable:
-    """The gradient of amax looks for the elements that equal what was stored."""
-
-    def compare(a, b):
-        return lowered(_rounded(a), _rounded(b))
-
-    return compare
-
-
 def _question(lowered: Callable) -> Callable:
-    """A product that is stored as infinity is infinite, and what is stored as 0 false."""
+    """A product that is stored as infinity is infinite, and the gradient of amax looks
+    for the elements that equal what was stored."""
 
-    def ask(x, *args, **kwargs):
-        return lowered(_rounded(x), *args, **kwargs)
+    def ask(*args, **kwargs):
+        return lowered(*map(_rounded, args), **kwargs)
 
     return ask
 
@@ -138,7 +133,7 @@ def _bits(lowered: Callable, op) -> Callable:
     of_aten = lowering.fallback_handler(op, add_to_fallback_set=False)
 
     def view_as(x, dtype):
-        is_half = dtype in _HALVES or x.get_dtype() in _HALVES
+        is_half = dtype in HALVES or x.get_dtype() in HALVES
         return (of_aten if _is_ours(x) and is_half else lowered)(x, dtype)
 
     return view_as
@@ -206,9 +201,6 @@ def install() -> None:
     op = aten._scaled_dot_product_fused_attention_overrideable.default
     if op in lowerings:
         lowerings[op] = _attention(lowerings[op])
-    for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
-        for op in (packet.Tensor, packet.Scalar):
-            lowerings[op] = _comparison(lowerings[op])
     for op in _QUESTIONS:
         lowerings[op] = _question(lowerings[op])
     op = torch.ops.prims.convert_element_type.default

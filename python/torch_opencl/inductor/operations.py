@@ -27,6 +27,7 @@ from .expressions import (
     SPECIAL,
 )
 from .types import (
+    HALVES,
     NotGenerated,
     Text,
     compute_dtype,
@@ -213,12 +214,11 @@ class OpenCLOverrides(OpOverrides):
             return OpenCLOverrides.identity(x)
         if has_lanes(x):
             raise NotGenerated("bits of vectors")
-        half = (torch.float16, torch.bfloat16)
         text = operand(x, src_dtype, False)
-        if src_dtype in half:
+        if src_dtype in HALVES:
             text = f"bits_{name_of(src_dtype)}({text})"
             src_dtype = torch.uint16
-        if dtype in half:
+        if dtype in HALVES:
             text = f"value_{name_of(dtype)}(as_ushort({text}))"
         elif torch.bool in (dtype, src_dtype):
             text = f"(({type_of(dtype, False)})({text}))"

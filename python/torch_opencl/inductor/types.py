@@ -7,6 +7,7 @@ import math
 import torch
 
 LANES = 16
+HALVES = (torch.float16, torch.bfloat16)
 
 
 class NotGenerated(NotImplementedError):
@@ -51,7 +52,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which values of ``dtype`` are held."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    return torch.float32 if dtype in HALVES else dtype
 
 
 class Text(str):
