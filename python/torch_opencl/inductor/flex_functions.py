@@ -95,7 +95,7 @@ class FunctionBody(KernelBody):
         stored = V.graph.get_dtype(name)
         pointer = self.args.input(name)
         text = f"load_run_{name_of(stored)}({pointer} + ({place}), width)"
-        return self._generated(Text(text, compute_dtype(stored), True))
+        return self.named(Text(text, compute_dtype(stored), True))
 
     def used_lanes(self, lanes: bool) -> str:
         """Only lanes whose score is used."""
