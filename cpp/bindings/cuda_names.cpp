@@ -9,10 +9,13 @@
 
 #include "loaded_libraries.h"
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/Device.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Exceptions.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 #include <string>
@@ -58,6 +61,56 @@ void device_of_string(c10::Device* self, const std::string& text) {
   }
 }
 
+// Autocast's state without a device is CUDA's: torch.is_autocast_enabled() and
+// its siblings. Only Python's functions ask here, for TorchScript's casts are
+// of CUDA tensors.
+constexpr const char* kPythonLibrary = "libtorch_python.so";
+
+c10::DeviceType opencl_for_cuda(c10::DeviceType type) {
+  return type == c10::kCUDA ? c10::kPrivateUse1 : type;
+}
+
+bool is_autocast_enabled(c10::DeviceType type) {
+  return at::autocast::is_autocast_enabled(opencl_for_cuda(type));
+}
+
+void set_autocast_enabled(c10::DeviceType type, bool enabled) {
+  at::autocast::set_autocast_enabled(opencl_for_cuda(type), enabled);
+}
+
+at::ScalarType get_autocast_dtype(c10::DeviceType type) {
+  return at::autocast::get_autocast_dtype(opencl_for_cuda(type));
+}
+
+void set_autocast_dtype(c10::DeviceType type, at::ScalarType dtype) {
+  at::autocast::set_autocast_dtype(opencl_for_cuda(type), dtype);
+}
+
+bool redirect_autocast() {
+  const auto replace = [](const char* symbol, auto* function) {
+    return replace_imported_function(
+               symbol, reinterpret_cast<void*>(function), kPythonLibrary) > 0;
+  };
+  return replace("_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
+                 &is_autocast_enabled) &&
+         replace("_ZN2at8autocast20set_autocast_enabledEN3c1010DeviceTypeEb",
+                 &set_autocast_enabled) &&
+         replace("_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",
+                 &get_autocast_dtype) &&
+         replace(
+             "_ZN2at8autocast18set_autocast_dtypeEN3c1010DeviceTypeENS1_"
+             "10ScalarTypeE",
+             &set_autocast_dtype);
+}
+
+// Those of torch's modules that compare a device's type with "cuda", or with
+// what a program calls it.
+constexpr std::array<std::string_view, 3> kModulesThatCompare = {
+    "torch._library.custom_ops",
+    "torch.amp.autocast_mode",
+    "torch.distributed.checkpoint.filesystem",
+};
+
 // Whether torch's own Python code asks: it looks a device's module up by its
 // type. Dynamo asks for the program it traces.
 bool asked_by_torch() {
@@ -76,7 +129,10 @@ bool asked_by_torch() {
   const std::string_view module(data, static_cast<size_t>(length));
   return (module == "torch" || module.starts_with("torch.") ||
           module.starts_with("torch_opencl")) &&
-         !module.starts_with("torch._dynamo.variables");
+         !module.starts_with("torch._dynamo.variables") &&
+         std::find(kModulesThatCompare.begin(),
+                   kModulesThatCompare.end(),
+                   module) == kModulesThatCompare.end();
 }
 
 bool shown_as_cuda(PyObject* self) {
@@ -141,15 +197,16 @@ void show_devices_as_cuda() {
   PyType_Modified(&THPDeviceType);
 }
 
-// False where no library imports the constructor: not the torch this was made
-// for.
+// False where a function is not imported: not the torch this was made for.
 bool redirect_cuda_names() {
-  const int replaced = replace_imported_function(
-      kDeviceOfString, reinterpret_cast<void*>(&device_of_string));
-  if (replaced > 0 && torch_type == nullptr) {
+  const bool replaced =
+      replace_imported_function(
+          kDeviceOfString, reinterpret_cast<void*>(&device_of_string)) > 0 &&
+      redirect_autocast();
+  if (replaced && torch_type == nullptr) {
     show_devices_as_cuda();
   }
-  return replaced > 0;
+  return replaced;
 }
 
 }  // namespace

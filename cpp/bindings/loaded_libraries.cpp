@@ -17,6 +17,7 @@ namespace {
 struct Replacement {
   const char* symbol;
   void* function;
+  const char* library;
   uintptr_t own_base;
   int entries = 0;
 };
@@ -121,9 +122,10 @@ void replace_in(const dl_phdr_info& library,
 
 int visit(dl_phdr_info* library, size_t, void* data) {
   auto& replacement = *static_cast<Replacement*>(data);
-  const bool is_file = library->dlpi_name != nullptr &&
-                       std::strchr(library->dlpi_name, '/') != nullptr;
-  if (!is_file || library->dlpi_addr == replacement.own_base) {
+  const bool is_wanted =
+      library->dlpi_name != nullptr &&
+      std::strstr(library->dlpi_name, replacement.library) != nullptr;
+  if (!is_wanted || library->dlpi_addr == replacement.own_base) {
     return 0;
   }
   const Tables tables = tables_of(*library);
@@ -136,12 +138,14 @@ int visit(dl_phdr_info* library, size_t, void* data) {
 
 }  // namespace
 
-int replace_imported_function(const char* symbol, void* function) {
+int replace_imported_function(const char* symbol,
+                              void* function,
+                              const char* library) {
   static_assert(sizeof(void*) == 8, "entries are those of 64-bit processors");
   Dl_info own{};
   dladdr(reinterpret_cast<void*>(&replace_imported_function), &own);
   Replacement replacement{
-      symbol, function, reinterpret_cast<uintptr_t>(own.dli_fbase)};
+      symbol, function, library, reinterpret_cast<uintptr_t>(own.dli_fbase)};
   dl_iterate_phdr(&visit, &replacement);
   return replacement.entries;
 }

@@ -56,6 +56,50 @@ class Square(torch.autograd.Function):
         return 2 * x * grad
 
 
+class Cast(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16)
+    def forward(ctx, x):
+        return x + 1
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cuda")
+    def backward(ctx, grad):
+        return grad
+
+
+@torch.library.custom_op("mixed_precision::plus_one", mutates_args=())
+def plus_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+if kind == "cuda":
+    torch.library.register_autocast("mixed_precision::plus_one", "cuda", torch.float16)
+    assert Cast.apply(data).dtype == plus_one(data).dtype == torch.float32
+    with torch.autocast("cuda", dtype=torch.float16):
+        assert Cast.apply(data).dtype == torch.float16
+        assert torch.compile(Cast.apply, backend="eager")(data).dtype == torch.float16
+        assert plus_one(data).dtype == torch.float16
+        assert plus_one(data.double()).dtype == torch.float64
+
+    # The forms without a device are of CUDA.
+    assert not torch.is_autocast_enabled()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert torch.is_autocast_enabled() and torch.is_autocast_enabled("cuda")
+        assert torch.get_autocast_gpu_dtype() == torch.bfloat16
+        assert not torch.is_autocast_enabled("cpu")
+        with torch.autocast("cuda", enabled=False):
+            assert not torch.is_autocast_enabled()
+    with torch.autocast("cpu"):
+        assert not torch.is_autocast_enabled()
+    torch.set_autocast_enabled(True)
+    torch.set_autocast_gpu_dtype(torch.bfloat16)
+    assert (data @ data.mT).dtype == torch.bfloat16
+    torch.set_autocast_gpu_dtype(torch.float16)
+    assert (data @ data.mT).dtype == torch.float16
+    torch.set_autocast_enabled(False)
+    assert (data @ data.mT).dtype == torch.float32
+
 x = torch.arange(3.0).to(device).requires_grad_()
 Square.apply(x).sum().backward()
 torch.save({"losses": torch.tensor(losses), "grad": x.grad.cpu()}, sys.argv[1])
