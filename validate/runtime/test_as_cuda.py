@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from script import run_python
+from script import run_python, run_script
 
 _PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 # Weights that were trained in float16 against float32's.
@@ -132,6 +132,43 @@ def test_the_environment_hides_devices() -> None:
     assert printed == "False 0\n"
     printed = run_python(code, TORCH_OPENCL_AS_CUDA="1", CUDA_VISIBLE_DEVICES="0")
     assert printed == "True 1\n"
+
+
+def test_saved_files_name_the_devices_of_cuda(tmp_path: Path) -> None:
+    """As a machine with CUDA looks for them, of this one's every device."""
+    file = tmp_path / "saved.pt"
+    last = torch.opencl.device_count() - 1
+    code = f"""
+        file = {str(file)!r}
+        x = torch.arange(3.0, device="cuda:{last}")
+        for options in ({{}}, {{"_use_new_zipfile_serialization": False}}):
+            torch.save([x, x[1:]], file, **options)
+            loaded, view = torch.load(file)
+            assert loaded.device == view.device == x.device
+            assert loaded.tolist() == [0, 1, 2] and view.tolist() == [1, 2]
+    """
+    run_script(code, TORCH_OPENCL_AS_CUDA="1")
+    loaded, _ = torch.load(file, map_location={f"cuda:{last}": "cpu"})
+    assert loaded.device.type == "cpu" and loaded.tolist() == [0, 1, 2]
+    with pytest.raises(RuntimeError, match="a CUDA device"):
+        torch.load(file)
+
+
+def test_files_saved_without_it_load_by_the_names_of_cuda(tmp_path: Path) -> None:
+    file = tmp_path / "saved.pt"
+    torch.save(torch.arange(3.0, device="opencl:0"), file)
+    printed = run_script(
+        f"""
+        file = {str(file)!r}
+        print(torch.load(file).device)
+        print(torch.load(file, map_location={{"cuda:0": "cpu"}}).device)
+        seen = []
+        torch.load(file, map_location=lambda storage, name: seen.append(name))
+        print(*seen)
+        """,
+        TORCH_OPENCL_AS_CUDA="1",
+    )
+    assert printed.splitlines() == ["cuda:0", "cpu", "cuda:0"]
 
 
 def test_the_example_of_the_docs_runs() -> None:

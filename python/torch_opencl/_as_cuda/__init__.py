@@ -39,7 +39,7 @@ def as_cuda() -> None:
             '"cuda" cannot name both; use device="opencl", or hide them by '
             'CUDA_VISIBLE_DEVICES=""'
         )
-    from . import _backends, _cuda_module, _tensors
+    from . import _backends, _checkpoints, _cuda_module, _tensors
 
     if not _C._redirect_cuda_names():
         raise RuntimeError(
@@ -52,6 +52,7 @@ def as_cuda() -> None:
     _cuda_module.install()
     _tensors.install()
     _backends.install()
+    _checkpoints.install()
 
 
 def requested() -> bool:
