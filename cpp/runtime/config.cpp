@@ -125,6 +125,8 @@ Config read_all() {
   config.sync = read_number("TORCH_OPENCL_SYNC", 0, 1) != 0;
   config.guard = read_number("TORCH_OPENCL_GUARD", 0, 1) != 0;
   config.matrix_units = read_number("TORCH_OPENCL_MATRIX_UNITS", 0, 1) != 0;
+  read_number(
+      "TORCH_OPENCL_AS_CUDA", 0, 1);  // Python's, checked with the others
   return config;
 }
 

@@ -60,6 +60,19 @@ std::vector<DiscoveredDevice> select(std::vector<DiscoveredDevice> found,
   return selected;
 }
 
+// Programs written for CUDA (torch_opencl.as_cuda) have a variable of their
+// own.
+std::string wanted_devices() {
+  const std::string wanted = environment("TORCH_OPENCL_DEVICES");
+  if (!wanted.empty() || environment("TORCH_OPENCL_AS_CUDA") != "1") {
+    return wanted;
+  }
+  const std::string visible = environment("CUDA_VISIBLE_DEVICES");
+  const bool has_indices =
+      visible.find_first_not_of("0123456789, ") == std::string::npos;
+  return has_indices ? visible : "";
+}
+
 struct Registry {
   std::mutex mutex;
   std::atomic<bool> is_ready{false};
@@ -86,8 +99,7 @@ Registry& enumerated() {
     // not hide the devices; config() reports it at first use.
     std::vector<DiscoveredDevice> found = discover(r.prefixes, r.log);
     r.discovered = found.size();
-    found =
-        select(std::move(found), environment("TORCH_OPENCL_DEVICES"), r.log);
+    found = select(std::move(found), wanted_devices(), r.log);
     const std::string forced = environment("TORCH_OPENCL_DEVICE_CLASS");
     const std::string registers = environment("TORCH_OPENCL_REGISTERS");
     for (size_t i = 0; i < found.size(); ++i) {
@@ -177,7 +189,7 @@ Device& device(int index) {
     return *r.devices[index];
   }
   if (count == 0 && r.discovered > 0) {
-    throw Error("TORCH_OPENCL_DEVICES=" + environment("TORCH_OPENCL_DEVICES") +
+    throw Error("TORCH_OPENCL_DEVICES=" + wanted_devices() +
                 " selects none of the " + std::to_string(r.discovered) +
                 " OpenCL devices found; `python -m torch_opencl.diagnose` "
                 "lists them.");

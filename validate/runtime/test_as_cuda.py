@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from script import run_python, run_script
+from script import run_process, run_python, run_script
 
 _PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 # Weights that were trained in float16 against float32's.
@@ -132,6 +132,62 @@ def test_the_environment_hides_devices() -> None:
     assert printed == "False 0\n"
     printed = run_python(code, TORCH_OPENCL_AS_CUDA="1", CUDA_VISIBLE_DEVICES="0")
     assert printed == "True 1\n"
+
+
+def test_a_child_selects_devices_by_its_own_environment() -> None:
+    if torch.opencl.device_count() < 2:
+        pytest.skip("there is one OpenCL device")
+    shown = "import torch; print(torch.opencl.get_device_properties(0))"
+    script = f"""
+        import os, subprocess, sys
+        code = {shown!r}
+        exec(code, {{}})
+        sys.stdout.flush()
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        subprocess.run([sys.executable, "-c", code], check=True)
+    """
+    first = run_python(shown, TORCH_OPENCL_DEVICES="0")
+    second = run_python(shown, TORCH_OPENCL_DEVICES="1")
+    assert first != second
+    visible = {
+        "TORCH_OPENCL_AS_CUDA": "1",
+        "TORCH_OPENCL_DEVICES": "",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+    assert run_script(script, **visible) == first + second
+    # The device's own variable goes first.
+    visible["TORCH_OPENCL_DEVICES"] = "1"
+    assert run_python(shown, **visible) == second
+
+
+def test_a_program_selects_devices_before_their_first_use() -> None:
+    if torch.opencl.device_count() < 2:
+        pytest.skip("there is one OpenCL device")
+    printed = run_script(
+        """
+        import os
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        print(torch.opencl.device_count())
+        """,
+        TORCH_OPENCL_AS_CUDA="1",
+        TORCH_OPENCL_DEVICES="",
+    )
+    assert printed == "1\n"
+
+
+@pytest.mark.parametrize("value", ["false", "true", "2", ""])
+def test_the_variable_is_0_or_1(value: str) -> None:
+    process = run_process(
+        "import torch\n"
+        "assert torch.device('cuda').type == 'cuda'\n"
+        "try:\n"
+        "    torch.ones(1, device='opencl')\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n",
+        TORCH_OPENCL_AS_CUDA=value,
+    )
+    for text in (process.stdout, process.stderr):  # the second is a warning's
+        assert f"TORCH_OPENCL_AS_CUDA={value} is not valid" in text
 
 
 def test_saved_files_name_the_devices_of_cuda(tmp_path: Path) -> None:

@@ -56,8 +56,17 @@ def as_cuda() -> None:
 
 
 def requested() -> bool:
-    """Whether the environment asks for :func:`as_cuda`."""
-    return os.environ.get(_VARIABLE, "0") not in ("", "0")
+    """Whether the environment asks for :func:`as_cuda`.
+
+    Raises:
+        RuntimeError: the variable is neither 0 nor 1.
+    """
+    value = os.environ.get(_VARIABLE, "0")
+    if value not in ("0", "1"):
+        raise RuntimeError(
+            f"{_VARIABLE}={value} is not valid: expected a number from 0 to 1"
+        )
+    return value == "1"
 
 
 def redirected() -> dict[str, int]:

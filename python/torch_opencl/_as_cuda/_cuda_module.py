@@ -98,13 +98,6 @@ def _count_devices() -> int:
     return gpus or min(count, 1)
 
 
-def _visible_devices() -> None:
-    """CUDA_VISIBLE_DEVICES selects opencl devices where nothing else does."""
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if wanted and all(part.strip().isdigit() for part in wanted.split(",")):
-        os.environ.setdefault("TORCH_OPENCL_DEVICES", wanted)
-
-
 def _get_device_properties(device=None) -> _Properties:
     return _Properties(torch.opencl.get_device_properties(device))
 
@@ -228,7 +221,6 @@ class _CudaModule(types.ModuleType):
 
 def install() -> None:
     """Replaces the names of torch.cuda and of its modules."""
-    _visible_devices()
     cuda = torch.cuda
     names = _names()
     modules = [cuda, *(getattr(cuda, name) for name in _MODULES), cuda._utils]
