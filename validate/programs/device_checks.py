@@ -60,6 +60,23 @@ if cuda:
     assert torch.ones(2).type("torch.cuda.HalfTensor").dtype == torch.float16
     assert x.type(torch.cuda.DoubleTensor).dtype == torch.float64
     assert x.untyped_storage().is_cuda
+    torch.set_default_tensor_type("torch.cuda.HalfTensor")
+    assert torch.ones(2).is_cuda and torch.ones(2).dtype == torch.float16
+    torch.set_default_tensor_type("torch.FloatTensor")
+    assert not torch.ones(2).is_cuda and torch.ones(2).dtype == torch.float32
+    torch.set_default_device("cuda")
+    torch.set_default_tensor_type(torch.DoubleTensor)  # it is of dtypes alone then
+    assert torch.ones(2).is_cuda and torch.ones(2).dtype == torch.float64
+    torch.set_default_device(None)
+    torch.set_default_tensor_type(torch.FloatTensor)
+
+
+@torch.library.custom_op("device_checks::made", mutates_args=(), device_types=name)
+def made_by_op(device: torch.device) -> torch.Tensor:
+    return torch.full((2, 3), 2.0, device=device)
+
+
+results.append(made_by_op(device).cpu())
 
 
 def work():

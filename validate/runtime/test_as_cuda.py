@@ -190,6 +190,25 @@ def test_the_variable_is_0_or_1(value: str) -> None:
         assert f"TORCH_OPENCL_AS_CUDA={value} is not valid" in text
 
 
+def test_types_keep_a_tensors_device() -> None:
+    if torch.opencl.device_count() < 2:
+        pytest.skip("there is one OpenCL device")
+    printed = run_script(
+        """
+        x = torch.ones(2, device="cuda:1")
+        for wanted in ("torch.cuda.HalfTensor", torch.cuda.LongTensor):
+            print(x.type(wanted).device, x.type(wanted).dtype)
+        print(torch.ones(2).type(torch.cuda.FloatTensor).device)
+        """,
+        TORCH_OPENCL_AS_CUDA="1",
+    )
+    assert printed.splitlines() == [
+        "cuda:1 torch.float16",
+        "cuda:1 torch.int64",
+        "cuda:0",
+    ]
+
+
 def test_saved_files_name_the_devices_of_cuda(tmp_path: Path) -> None:
     """As a machine with CUDA looks for them, of this one's every device."""
     file = tmp_path / "saved.pt"

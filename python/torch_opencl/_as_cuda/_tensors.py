@@ -66,37 +66,42 @@ def _legacy_types() -> None:
         setattr(torch.cuda, name, legacy)
 
 
-def _type_of(wanted: Any) -> tuple[torch.dtype, str] | None:
-    """The dtype and device that a name or class of a CUDA type stands for."""
+def _dtype_of(wanted: Any) -> torch.dtype | None:
+    """The dtype of what a name or class of a CUDA type stands for."""
     if isinstance(wanted, _LegacyType):
-        return wanted.dtype, "opencl"
+        return wanted.dtype
     if isinstance(wanted, str) and wanted.startswith("torch.cuda."):
-        prefix = wanted.removeprefix("torch.cuda.").removesuffix("Tensor")
-        if prefix in _LEGACY:
-            return _LEGACY[prefix], "opencl"
+        return _LEGACY.get(wanted.removeprefix("torch.cuda.").removesuffix("Tensor"))
     return None
 
 
 def _patch_types() -> None:
     original_type = torch.Tensor.type
     original_default = torch.set_default_tensor_type
+    default_is_cuda = False
 
     def type_(self, dtype=None, non_blocking=False, **kwargs):
-        if found := _type_of(dtype):
+        if found := _dtype_of(dtype):
             counts["Tensor.type"] += 1
-            return self.to(found[1], found[0], non_blocking=non_blocking)
+            device = self.device if _on_opencl(self) else "opencl"
+            return self.to(device, found, non_blocking=non_blocking)
         result = original_type(self, dtype, non_blocking, **kwargs)
         if dtype is None and isinstance(result, str):
             return result.replace("torch.opencl.", "torch.cuda.")
         return result
 
     def set_default_tensor_type(t):
-        if found := _type_of(t):
+        nonlocal default_is_cuda
+        if found := _dtype_of(t):
             counts["torch.set_default_tensor_type"] += 1
-            torch.set_default_dtype(found[0])
-            torch.set_default_device(found[1])
-        else:
-            original_default(t)
+            torch.set_default_dtype(found)
+            torch.set_default_device("opencl")
+            default_is_cuda = True
+            return
+        original_default(t)
+        if default_is_cuda:
+            torch.set_default_device(None)
+            default_is_cuda = False
 
     type_.__name__, type_.__doc__ = "type", original_type.__doc__
     set_default_tensor_type.__doc__ = original_default.__doc__
