@@ -3,6 +3,7 @@
 import sys
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 cuda = torch.cuda.is_available()
 device = "cuda" if cuda else "cpu"
@@ -70,4 +71,11 @@ if cuda:
     with torch.cuda.nvtx.range("step"):
         torch.cuda.nvtx.range_push("inner")
         torch.cuda.nvtx.range_pop()
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        x @ x
+        torch.cuda.synchronize()
+    rows = {row.key: row for row in profiler.key_averages()}
+    assert rows["aten::mm"].self_device_time_total > 0
+    assert "aten::mm" in profiler.key_averages().table(sort_by="cuda_time_total")
 torch.save({"result": result.cpu()}, sys.argv[1])

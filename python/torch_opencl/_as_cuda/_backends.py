@@ -1,4 +1,4 @@
-"""cuDNN's flags, NCCL, and packages that need CUDA itself."""
+"""cuDNN's flags, NCCL, the profiler, and packages that need CUDA itself."""
 
 from __future__ import annotations
 
@@ -77,6 +77,21 @@ def _patch_distributed() -> None:
         setattr(torch.distributed, name, redirected)
 
 
+def _patch_profiler() -> None:
+    """ProfilerActivity.CUDA and ``use_device="cuda"`` show the device's commands."""
+    profile = torch.autograd.profiler.profile
+    original = profile.__init__
+
+    @functools.wraps(original)
+    def redirected(self, enabled=True, *, use_cuda=False, use_device=None, **options):
+        if (use_cuda or use_device == "cuda") and torch.cuda.is_available():
+            counts["ProfilerActivity.CUDA"] += 1
+            use_cuda, use_device = False, "opencl"
+        original(self, enabled, use_cuda=use_cuda, use_device=use_device, **options)
+
+    profile.__init__ = redirected
+
+
 class _ExtensionFinder:
     """Refuses CUDA source in torch.utils.cpp_extension once that is imported: it
     takes a second to import."""
@@ -137,6 +152,7 @@ def install() -> None:
     """Replaces them."""
     _patch_cudnn()
     _patch_distributed()
+    _patch_profiler()
     _hide_cuda_packages()
     if module := sys.modules.get(_ExtensionFinder._NAME):
         _refuse_cuda_source(module)
