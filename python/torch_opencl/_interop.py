@@ -123,7 +123,7 @@ def _drain() -> None:
     for index in used:
         try:
             _C._synchronize(index)
-        except RuntimeError as error:
+        except (RuntimeError, IndexError) as error:
             print(f"torch_opencl: at exit: {error}")
     if used:
         time.sleep(_ENGINE_THREAD_START_SECONDS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from script import run_script
+from script import run_process, run_script
 
 CASES_FOLDER = Path(__file__).parents[1] / "ops"
 TEXT = r"gather\(\): index 4 is out of bounds for dimension 0 with size 4"
@@ -184,3 +184,15 @@ def test_the_op_itself_raises_with_sync(device):
         device,
         TORCH_OPENCL_SYNC="1",
     )
+
+
+def test_reports_at_exit_are_printed_of_every_device() -> None:
+    process = run_process(
+        "import torch\n"
+        "for number in range(torch.opencl.device_count()):\n"
+        "    with torch.device('opencl', number):\n"
+        "        torch.ones(4).gather(0, torch.tensor([1, 4]))\n"
+    )
+    text = "torch_opencl: at exit: gather(): index 4 is out of bounds"
+    assert process.stdout.count(text) == torch.opencl.device_count()
+    assert "Traceback" not in process.stderr, process.stderr
