@@ -1,5 +1,6 @@
 import pytest
 import torch
+from script import run_script
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +65,45 @@ def test_manual_seed_reaches_every_device(device):
     assert torch.equal(draw(100, device), first)
     torch.opencl.seed_all()
     assert torch.opencl.initial_seed() != 11
+
+
+@pytest.mark.parametrize(
+    ("calls", "seed"),
+    [
+        ("seed_all(); manual_seed(7)", 7),
+        ("set_rng_state(state(9)); manual_seed(7)", 7),
+        ("manual_seed(7); set_rng_state(state(9))", 9),
+        ("manual_seed(7); manual_seed_all(8)", 8),
+        ("manual_seed_all(8); manual_seed(7)", 7),
+    ],
+)
+def test_calls_before_the_first_use_keep_their_order(calls, seed):
+    printed = run_script(
+        f"""
+        from torch.opencl import manual_seed, manual_seed_all, seed_all, set_rng_state
+
+        def state(seed):
+            return torch.tensor([seed, 0]).view(torch.uint8)
+
+        {calls}
+        assert not torch.opencl.is_initialized()
+        print(torch.opencl.initial_seed())
+        """
+    )
+    assert printed == f"{seed}\n"
+
+
+def test_of_seeds_before_the_first_use_the_latest_is_kept():
+    run_script(
+        """
+        from torch_opencl.opencl import _lazy
+
+        for seed in range(5):
+            torch.manual_seed(seed)
+            torch.opencl.manual_seed(seed)
+        assert len(_lazy._queued_calls) == 2
+        """
+    )
 
 
 def test_rng_state_of_the_module(device):

@@ -6,15 +6,13 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from torch._utils import _LazySeedTracker
-
 from .. import _C
 
 _initialized = False
 _initialization_lock = threading.Lock()
 _initializing = threading.local()
-_queued_calls: list[tuple[Callable[[], None], list[str]]] = []
-_lazy_seed_tracker = _LazySeedTracker()
+# (what the call overwrites, call, where it was made), in the order of the calls
+_queued_calls: list[tuple[str, Callable[[], None], list[str]]] = []
 
 
 def _is_in_bad_fork() -> bool:
@@ -56,11 +54,9 @@ def _lazy_init() -> None:
                 "with multiprocessing, you must use the 'spawn' start method"
             )
         _C._init()
-        calls = [call for call in _lazy_seed_tracker.get_calls() if call]
-        calls.extend(_queued_calls)
         _initializing.value = True
         try:
-            for call, stack in calls:
+            for _, call, stack in _queued_calls:
                 try:
                     call()
                 except Exception as error:
@@ -76,16 +72,15 @@ def _lazy_init() -> None:
 
 
 def _lazy_call(call: Callable[[], None], **kwargs: bool) -> None:
-    """Runs ``call`` now, or at the first use of a device. Of calls marked
-    ``seed`` or ``seed_all`` only the latest is kept."""
+    """Runs ``call`` now, or at the first use of a device, after what was asked for
+    before it. Of calls marked ``seed`` or ``seed_all`` only the latest is kept."""
     with _initialization_lock:
         if not is_initialized():
-            stack = traceback.format_stack()
-            if kwargs.get("seed_all", False):
-                _lazy_seed_tracker.queue_seed_all(call, stack)
-            elif kwargs.get("seed", False):
-                _lazy_seed_tracker.queue_seed(call, stack)
-            else:
-                _queued_calls.append((call, stack))
+            kind = next((kind for kind in ("seed_all", "seed") if kwargs.get(kind)), "")
+            if kind:
+                _queued_calls[:] = [
+                    queued for queued in _queued_calls if queued[0] != kind
+                ]
+            _queued_calls.append((kind, call, traceback.format_stack()))
             return
     call()
