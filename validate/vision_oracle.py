@@ -214,12 +214,13 @@ def roi_pool(
                 cell = image[:, y : int(bottom[k, ph]), x : int(right[k, pw])]
                 if cell[0].numel() == 0:
                     continue
+                lowest = -torch.finfo(torch.float32).max
+                cell = torch.where(cell > lowest, cell, lowest)  # NaN, too
                 value, index = cell.flatten(1).max(1)
                 pooled[k, :, ph, pw] = value
                 across = cell.size(2)
-                argmax[k, :, ph, pw] = (y + index // across) * width + (
-                    x + index % across
-                )
+                at = (y + index // across) * width + (x + index % across)
+                argmax[k, :, ph, pw] = torch.where(value > lowest, at, -1)
     return pooled, argmax
 
 
@@ -249,7 +250,6 @@ def _deformable_columns(input, weight, offset, mask, geometry, offset_groups):
     offset = offset.reshape(images, offset_groups, taps, 2, out_h, out_w)
     y = offset[:, :, :, 0] + (rows[:, None] + tap_rows[:, None, None])
     x = offset[:, :, :, 1] + (columns + tap_columns[:, None, None])
-    inside = (y > -1) & (y < height) & (x > -1) & (x < width)
     low_y, low_x = y.detach().floor(), x.detach().floor()
     image = input.reshape(images, offset_groups, -1, height * width)
     result = 0
@@ -265,7 +265,7 @@ def _deformable_columns(input, weight, offset, mask, geometry, offset_groups):
                 index.long().flatten(2)[:, :, None].expand(-1, -1, image.size(2), -1)
             )
             value = image.gather(3, index)
-            result = result + value * (share * (seen & inside)).flatten(2)[:, :, None]
+            result = result + value * (share * seen).flatten(2)[:, :, None]
     if mask is not None:
         result = result * mask.reshape(images, offset_groups, 1, -1)
     return result.reshape(images, channels, taps, out_h * out_w)

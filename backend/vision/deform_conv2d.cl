@@ -159,7 +159,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_offs
   compute_t sum_y = 0;
   compute_t sum_x = 0;
   compute_t sum_mask = 0;
-  for (int c = group * channels; inside && c < (group + 1) * channels; ++c) {
+  // As in torchvision, slopes are those of the pixels around, of a sample at -1, too.
+  for (int c = group * channels; c < (group + 1) * channels; ++c) {
     const global storage_t *plane = POINTER(image) + (size_t)c * g->height * g->width;
     const compute_t gradient =
         LOAD(POINTER(grad_columns), ((size_t)c * filter_size + element) * positions + position);
@@ -169,8 +170,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_offs
     const compute_t v11 = pixel_at(g, plane, y + 1, x + 1);
     sum_y += gradient * ((1 - lx) * (v10 - v00) + lx * (v11 - v01));
     sum_x += gradient * ((1 - ly) * (v01 - v00) + ly * (v11 - v10));
-    sum_mask += gradient * ((1 - ly) * ((1 - lx) * v00 + lx * v01) +
-                            ly * ((1 - lx) * v10 + lx * v11));
+    if (inside)
+      sum_mask += gradient * ((1 - ly) * ((1 - lx) * v00 + lx * v01) +
+                              ly * ((1 - lx) * v10 + lx * v11));
   }
   const size_t at_offset = (size_t)row * 2 * positions + position;
   STORE(POINTER(grad_offset), at_offset, s.mask * sum_y);

@@ -16,7 +16,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void overlaps(
     CONST_TENSOR(long, order),
     TENSOR(int, words),
     const int count,
-    const float threshold) {
+    const compute_t threshold) {
   const int columns = (count + 31) / 32;
   const int column = get_global_id(0);
   const int row = get_global_id(1);

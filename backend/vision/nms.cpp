@@ -9,6 +9,9 @@
 #include <ATen/ops/sort.h>
 #include <torch/library.h>
 
+#include <cmath>
+#include <limits>
+
 namespace torch_opencl::ops {
 namespace {
 
@@ -36,6 +39,15 @@ void check_boxes(const Tensor& dets, const Tensor& scores) {
   check_floating("nms", dets);
 }
 
+// The largest float that is not above `threshold`: what is above one is above
+// the other. The CPU compares floats with a double.
+float floor_to_float(double threshold) {
+  const auto nearest = static_cast<float>(threshold);
+  return nearest > threshold
+             ? std::nextafter(nearest, -std::numeric_limits<float>::infinity())
+             : nearest;
+}
+
 // Indices of the boxes that stay, by descending score.
 Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
   check_boxes(dets, scores);
@@ -50,16 +62,23 @@ Tensor nms(const Tensor& dets, const Tensor& scores, double iou_threshold) {
   const Tensor words = at::empty({count, columns}, integers);
   const Tensor removed = at::empty({columns}, integers);
   const Tensor kept = at::empty({count}, dets.options().dtype(at::kByte));
-  launch(dets,
-         sources::nms,
-         "overlaps",
-         {{"DTYPE", dtype_of(boxes)}, {"WG_SIZE", kWorkGroup}},
-         range(columns, count, kWorkGroup, 1),
-         arg_in(boxes),
-         arg_in(order),
-         arg(words),
-         static_cast<int32_t>(count),
-         static_cast<float>(iou_threshold));
+  const auto find_overlaps = [&](auto threshold) {
+    launch(dets,
+           sources::nms,
+           "overlaps",
+           {{"DTYPE", dtype_of(boxes)}, {"WG_SIZE", kWorkGroup}},
+           range(columns, count, kWorkGroup, 1),
+           arg_in(boxes),
+           arg_in(order),
+           arg(words),
+           static_cast<int32_t>(count),
+           threshold);
+  };
+  if (boxes.scalar_type() == at::kDouble) {
+    find_overlaps(iou_threshold);
+  } else {
+    find_overlaps(floor_to_float(iou_threshold));
+  }
   if (aten::device_of(dets).is_cpu()) {
     launch(dets,
            sources::nms,

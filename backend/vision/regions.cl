@@ -107,19 +107,22 @@ void roi_pool_forward(FORWARD_PARAMETERS) {
   const cells_t cells = cells_of(g, POINTER(regions), bin.region, 1);
   const global storage_t *plane =
       POINTER(image) + cells.image * g->strides[0] + bin.channel * g->strides[1];
+  const int y_begin = cell_begin(cells.bin_height, bin.ph, cells.top, g->height);
   const int y_end = cell_end(cells.bin_height, bin.ph, cells.top, g->height);
+  const int x_begin = cell_begin(cells.bin_width, bin.pw, cells.left, g->width);
   const int x_end = cell_end(cells.bin_width, bin.pw, cells.left, g->width);
+  // As in torchvision: NaN is never the largest, and nothing below -FLT_MAX.
   int best = -1;
-  compute_t largest = 0;
-  for (int y = cell_begin(cells.bin_height, bin.ph, cells.top, g->height); y < y_end; ++y)
-    for (int x = cell_begin(cells.bin_width, bin.pw, cells.left, g->width); x < x_end; ++x) {
+  compute_t largest = -FLT_MAX;
+  for (int y = y_begin; y < y_end; ++y)
+    for (int x = x_begin; x < x_end; ++x) {
       const compute_t value = LOAD(plane, y * g->strides[2] + x * g->strides[3]);
-      if (best < 0 || value > largest) {
+      if (value > largest) {
         best = y * g->width + x;
         largest = value;
       }
     }
-  STORE(POINTER(out), item, largest);
+  STORE(POINTER(out), item, y_end > y_begin && x_end > x_begin ? largest : 0);
   POINTER(info)[item] = best;
 }
 

@@ -73,7 +73,7 @@ def _nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         sides = (corner - torch.maximum(boxes[i, :2], rest[:, :2])).clamp(min=0)
         common = sides[:, 0] * sides[:, 1]
         overlap = common / (areas[i] + areas[i + 1 :] - common)
-        removed[i + 1 :] |= overlap > iou_threshold
+        removed[i + 1 :] |= overlap.double() > iou_threshold
     return order[kept]
 
 

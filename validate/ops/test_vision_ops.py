@@ -3,6 +3,7 @@ torchvision's own did not load; and that against its definition."""
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -177,3 +178,47 @@ else:
     assert done.stdout.startswith("[1]\n")
     is_missing = "torchvision::roi_align is not available" in done.stderr
     assert is_missing or "loaded" in done.stdout
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradient_of_samples_at_the_edge(device, masked):
+    """A row of zeros lies around the image: the slope at -1 is that to the first pixel."""
+    x, weight = torch.randn(1, 4, 7, 6), torch.randn(5, 4, 3, 3)
+    mask = torch.rand(1, 9, 7, 6) if masked else None
+    incoming = torch.randn(1, 5, 7, 6)
+    gradients = []
+    for place in ("cpu", device):
+        offset = torch.zeros(1, 18, 7, 6, device=place, requires_grad=True)
+        given = [None if t is None else t.to(place) for t in (x, weight, mask)]
+        y = ops.deform_conv2d(given[0], offset, given[1], padding=1, mask=given[2])
+        y.backward(incoming.to(place))
+        gradients.append(offset.grad.cpu())
+    assert (gradients[0][0, 0, 0] != 0).any()
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
+
+
+def test_nms_at_the_threshold(device):
+    """Overlaps of 3/10, which lies on either side of 0.3 as it is rounded."""
+    for dtype in (torch.float32, torch.float64):
+        boxes = torch.tensor([[0, 0, 10, 1], [0, 0, 3, 1]], dtype=dtype)
+        scores = torch.tensor([0.9, 0.8])
+        overlap = float(torch.tensor(3, dtype=dtype) / 10)
+        for at in (overlap, 0.3, float(torch.tensor(0.3))):
+            for threshold in (at, math.nextafter(at, 0), math.nextafter(at, 1)):
+                result = ops.nms(boxes.to(device), scores.to(device), threshold)
+                assert torch.equal(result.cpu(), ops.nms(boxes, scores, threshold))
+
+
+def test_nan_is_never_the_largest(device):
+    x = torch.randn(1, 2, 4, 4)
+    x[0, 0, 0, 0] = float("nan")
+    x[0, 1, :2, :2] = float("nan")
+    x[0, 1, 2:, 2:] = -float("inf")
+    rois = torch.tensor([[0.0, 0, 0, 3, 3]])
+    results = []
+    for place in ("cpu", device):
+        leaf = x.detach().to(place).requires_grad_()
+        y = ops.roi_pool(leaf, rois.to(place), 2)
+        y.sum().backward()
+        results.append((y.detach().cpu(), leaf.grad.cpu()))
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
