@@ -17,9 +17,12 @@ struct BatchNormParams {
   double epsilon = 0;
 };
 
-// Of the batch; the running statistics, where defined, are updated.
+// Of the batch; the running statistics, where defined, are updated. Of a
+// channel of equal values and an epsilon of 0, the inverse deviation is
+// infinite, or 0 with `zero_inverse`.
 Statistics batch_statistics(const at::Tensor& input,
-                            const BatchNormParams& params);
+                            const BatchNormParams& params,
+                            bool zero_inverse);
 
 // Those statistics, and `out` transformed with them.
 Statistics batch_norm_training(const at::Tensor& input,

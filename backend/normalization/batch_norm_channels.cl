@@ -50,7 +50,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chan
   FOR_EACH_CHANNEL(c) {
     const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
     const moments_t moments = moments_of_channel(&rows, x, pixels);
-    const compute_t inverse = inverse_deviation_of(moments, pixels, epsilon);
+    const compute_t inverse = inverse_or_zero(moments, pixels, epsilon);
     POINTER(batch_mean)[c] = moments.mean;
     POINTER(inverse_deviation)[c] = inverse;
     UPDATE_RUNNING(c, 1, moments, pixels)

@@ -10,6 +10,7 @@
 #include "types.clh"
 #include "epilogue.clh"
 #include "group_rows.clh"
+#include "batch_norm_constant.clh"
 
 typedef CONCAT(storage_, PARAM_DTYPE) param_t;
 #define LOAD_PARAM(p, i) CONCAT(load_, PARAM_DTYPE)(p, i)
@@ -157,6 +158,8 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
   compute_t center = mean;
   const compute_t variance = square;
   compute_t inverse = (compute_t)1 / sqrt(variance / all + epsilon);
+  // As the CPU's, where nothing deviates.
+  if (epsilon == 0 && IS_CONSTANT(mean, variance / all)) inverse = 0;
   if (uses_running && is_channel) {
     center = PARAM_OR(running_mean, c * running_mean_stride, 0);
     inverse = (compute_t)1 /

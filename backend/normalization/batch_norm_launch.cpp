@@ -45,7 +45,8 @@ void launch_normalized(const Tensor& out,
 }  // namespace
 
 Statistics batch_statistics(const Tensor& input,
-                            const BatchNormParams& params) {
+                            const BatchNormParams& params,
+                            bool zero_inverse) {
   const BatchNormProblem problem({input, input});
   const int64_t channels = problem.channels();
   const Statistics statistics = new_statistics(input);
@@ -66,6 +67,7 @@ Statistics batch_statistics(const Tensor& input,
                    problem.chunk(),
                    static_cast<int32_t>(problem.chunks()),
                    static_cast<Number>(params.epsilon),
+                   static_cast<int32_t>(zero_inverse),
                    static_cast<Number>(params.momentum),
                    stride_of(params.running_mean),
                    stride_of(params.running_var),
@@ -96,7 +98,7 @@ Statistics batch_norm_training(const Tensor& input,
   if (!problem.is_by_kept_channels() ||
       !all_of_type(
           type, weight, bias, params.running_mean, params.running_var)) {
-    const Statistics statistics = batch_statistics(input, params);
+    const Statistics statistics = batch_statistics(input, params, true);
     batch_norm_transform(input, statistics, weight, bias, out);
     return statistics;
   }

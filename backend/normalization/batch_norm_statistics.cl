@@ -75,13 +75,15 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
 }
 
 // A work-group joins the chunks of LANES channels: the batch's mean and inverse
-// standard deviation, and the running statistics.
+// standard deviation, and the running statistics. Where nothing deviates and epsilon
+// is 0, the inverse is infinite, or 0 with `zero_inverse`.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_finish(
     const int channels,
     const long pixels,
     const long chunk,
     const int chunks,
     const compute_t epsilon,
+    const int zero_inverse,
     const compute_t momentum,
     const long running_mean_stride,
     const long running_var_stride,
@@ -119,7 +121,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_fini
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   if (item == 0) {
-    const channels_t inverse = inverse_deviation_of(moments, pixels, epsilon);
+    const channels_t inverse = zero_inverse
+                                   ? inverse_or_zero(moments, pixels, epsilon)
+                                   : inverse_deviation_of(moments, pixels, epsilon);
     store_statistics(POINTER(batch_mean), c, held, moments.mean);
     store_statistics(POINTER(inverse_deviation), c, held, inverse);
     UPDATE_RUNNING(c, held, moments, pixels)

@@ -160,7 +160,7 @@ Statistics norm_by_passes(const GroupNorm& g) {
   BatchNormParams params;
   params.epsilon = g.epsilon;
   const Statistics statistics =
-      batch_statistics(sizes.by_group(g.input), params);
+      batch_statistics(sizes.by_group(g.input), params, false);
   const auto spread = [&](const Tensor& param) {
     return param.defined() ? sizes.spread_batch(param) : param;
   };

@@ -347,3 +347,30 @@ def test_batch_norm_is_deterministic(device):
         runs.append((out.detach().cpu(), leaf.grad.cpu()))
     assert torch.equal(runs[0][0], runs[1][0])
     assert torch.equal(runs[0][1], runs[1][1])
+
+
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("size", [(4, 3, 1, 1), (2, 17, 13, 17), (2, 18, 90, 100)])
+def test_no_epsilon_and_a_constant_channel(device, size, layout):
+    """The CPU's inverse deviation of a variance of 0 is 0; a group's is infinite.
+
+    In channels_last the CPU's variance of equal values is what its mean's rounding leaves.
+    """
+    x = torch.randn(size)
+    x[:, 0], x[:, 1] = 0.1, 0
+    x, gradient = layout(x), layout(torch.randn(size))
+    weight, bias = torch.randn(size[1]), torch.randn(size[1])
+    results = []
+    for place in ("cpu", device):
+        of_place = x.contiguous() if place == "cpu" else x
+        given = [t.detach().to(place) for t in (of_place, weight, bias)]
+        leaves = [t.requires_grad_() for t in given]
+        y = torch.batch_norm(leaves[0], *leaves[1:], None, None, True, 0.1, 0.0, False)
+        y.backward(gradient.to(place))
+        results.append([y.detach().cpu(), *(t.grad.cpu() for t in leaves)])
+    assert torch.equal(results[1][0][:, 0], bias[0].expand_as(x[:, 0]))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-3, atol=1e-3)
+    for place in ("cpu", device):
+        assert F.group_norm(x.to(place), size[1], eps=0.0)[:, 1].isnan().all()
+        if size[2:] != (1, 1):
+            assert (F.instance_norm(x.to(place)[:, :2], eps=0.0) == 0).all()
