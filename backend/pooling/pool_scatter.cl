@@ -57,9 +57,8 @@ inline void clear_pixels(image_t *image, index_t end) {
 
 // All windows of this and the lines before end before this pixel.
 inline index_t reach_of(const geometry_t *g, int depth, int height) {
-  const int d = g->pooled[0] > 1 ? g->image[0] : 1;
-  const int h = g->pooled[0] > 1 ? g->image[1] : window_end(g, 1, height);
-  return plane_position(g, d - 1, h, 0);
+  const int h = g->image[0] > 1 ? g->image[1] : window_end(g, 1, height);
+  return plane_position(g, g->image[0] - 1, h, 0);
 }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_backward_scatter(

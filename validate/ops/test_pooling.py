@@ -421,3 +421,21 @@ def test_backward_is_deterministic(device):
 def test_errors_are_the_cpus(device, call):
     x = torch.randn(2, 3, 6, 6)
     check_error(call, device, x)
+
+
+def test_gradient_of_deep_windows_in_channels_last(device):
+    """Results of depth 1. The CPU's gradient into this format is another's."""
+    x, shape = channels_last(torch.randn(2, 17, 4, 9, 8)), (2, 17, 1, 4, 4)
+    gradient = torch.randn(shape)
+    results = []
+    for place in ("cpu", device):
+        out = torch.full_like(x, float("nan"), device=place)
+        out = out if results else out.contiguous()
+        options = ([4, 3, 2], [4, 2, 2], [0, 0, 0], False, True, None)
+        torch.ops.aten.avg_pool3d_backward.grad_input(
+            gradient.to(place), x.to(place), *options, grad_input=out
+        )
+        results.append(out.cpu())
+    torch.testing.assert_close(results[1], results[0])
+    check(lambda x: F.adaptive_avg_pool3d(x, (1, 4, 3)), [x], device)
+    check(lambda x: F.max_pool3d(x, (4, 3, 2)), [x], device)
