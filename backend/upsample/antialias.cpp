@@ -196,10 +196,14 @@ void resample(const Tensor& source,
   const auto& [scale_first, scale_second] =
       rows_shrink ? std::tie(scale_h, scale_w) : std::tie(scale_w, scale_h);
   Tensor values = source.contiguous();  // copy: read in lines
-  values = resample_lines(values, first, weights(first, scale_first), options);
-  values =
-      resample_lines(values, second, weights(second, scale_second), options);
-  if (is_byte) {
+  for (const auto& [dim, scale] :
+       {std::tie(first, scale_first), std::tie(second, scale_second)}) {
+    // As torch's CPU does, an image is copied along what keeps its size.
+    if (is_backward || small.size(dim) != large.size(dim)) {
+      values = resample_lines(values, dim, weights(dim, scale), options);
+    }
+  }
+  if (is_byte && values.scalar_type() == at::kFloat) {
     values = values.add_(0.5).floor_().clamp_(0, 255);  // halves go up
   }
   result.copy_(values);

@@ -102,6 +102,11 @@ Scale scale_of(
   if (mode == Mode::kNearest || mode == Mode::kNearestExact) {
     return at::native::compute_scales_value<Scale>(given, small, large);
   }
+  // As torch's CPU, which copies an axis of the same size, whatever the scale.
+  const bool is_byte = rest.result.scalar_type() == at::kByte;
+  if (small == large && (mode == Mode::kLinear || is_byte)) {
+    return 1;
+  }
   return at::native::area_pixel_compute_scale<Scale>(
       small, large, rest.align_corners, given);
 }

@@ -183,3 +183,56 @@ def test_nearest_by_a_scale_beside_the_sizes(device, size, factor, mode, dtype):
                 expected, result = call(x), call(x.to(device))
                 assert torch.equal(result[0], expected[0])
                 torch.testing.assert_close(result[1], expected[1])
+
+
+def _resampled(x, gradient, device, **given):
+    leaf = x.detach().to(device).requires_grad_()
+    y = interpolate(leaf, **given)
+    y.backward(gradient[: y.numel()].view(y.shape).to(device))
+    return y.detach().cpu(), leaf.grad.cpu()
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("factors", [(1.05, 1.05), (1.05, 1.7), (0.6, 1.05)])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_a_scale_beside_a_size_that_stays(device, mode, factors, layout, antialias):
+    x = layout(torch.randn(2, 19, 10, 10))
+    gradient = torch.randn(2 * 19 * 400)
+    given = {"scale_factor": factors, "mode": mode, "antialias": antialias}
+    expected = _resampled(x, gradient, "cpu", **given)
+    result = _resampled(x, gradient, device, **given)
+    if factors == (1.05, 1.05) and (mode == "bilinear" or antialias):
+        assert torch.equal(result[0], x)
+    if mode == "bicubic" and not antialias:  # the CPU's gradient is not its forward's
+        expected, result = expected[:1], result[:1]
+    torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("sizes", [(10,), (5, 10), (4, 5, 10)])
+def test_linear_reads_no_neighbour_where_the_size_stays(device, sizes):
+    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(sizes)]
+    x = torch.randn(2, 3, *sizes)
+    x[0, 1, ..., 3] = float("nan")
+    gradient = torch.randn(x.numel())
+    gradient[7] = float("nan")
+    for layout in (contiguous, channels_last)[: len(sizes)]:
+        for given in ({"size": sizes}, {"scale_factor": 1.05}):
+            result = _resampled(layout(x), gradient, device, mode=mode, **given)
+            values = (x, gradient.view_as(x))
+            torch.testing.assert_close(result, values, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_bytes_of_a_size_that_stays(device, mode, antialias):
+    x = torch.randint(256, (2, 3, 10, 10), dtype=torch.uint8)
+    given = {"mode": mode, "antialias": antialias}
+    for layout in (contiguous, channels_last):
+        moved = layout(x).to(device)
+        result = interpolate(moved, scale_factor=1.05, **given)
+        assert torch.equal(result.cpu(), x)
+        assert torch.equal(interpolate(x, scale_factor=1.05, **given), x)
+        result = interpolate(moved, scale_factor=(1.05, 0.6), **given)
+        expected = interpolate(moved, scale_factor=(1.0, 0.6), **given)
+        assert torch.equal(result.cpu(), expected.cpu())
