@@ -252,12 +252,21 @@ void launch_elements(const UpsampleProblem<Scale>& p) {
 
 // torch's CPU has two kernels that find the nearest neighbour, which differ
 // where a scale is given: one takes sizes that stay or double for scales of 1
-// and 2, the other computes positions of float64 in float64.
-bool is_separable(const Tensor& read, bool writes_large) {
-  const bool is_vectorized =
-      read.dim() == 5 && read.size(1) > 3 &&
-      read.is_contiguous(at::MemoryFormat::ChannelsLast3d);
-  return writes_large && read.dim() != 4 && !is_vectorized;
+// and 2, the other computes positions of float64 in float64. The first has
+// gradients, channels that are innermost, and small images.
+bool is_separable(const Tensor& read,
+                  const Tensor& written,
+                  bool writes_large) {
+  if (!writes_large || read.dim() == 3) {
+    return writes_large;
+  }
+  const bool is_image = read.dim() == 4;
+  const bool is_channels_last =
+      read.size(1) > 3 &&
+      read.is_contiguous(is_image ? at::MemoryFormat::ChannelsLast
+                                  : at::MemoryFormat::ChannelsLast3d);
+  const bool is_small = is_image && written.size(2) + written.size(3) <= 128;
+  return !is_channels_last && !is_small;
 }
 
 template <class Scale>
@@ -312,9 +321,9 @@ void resample(Mode mode,
   const Tensor& small = writes_large ? source : result;
   const bool separable =
       (mode == Mode::kNearest || mode == Mode::kNearestExact) &&
-      is_separable(read, writes_large);
+      is_separable(read, written, writes_large);
   const bool is_by_float =
-      mode == Mode::kNearest || (mode == Mode::kNearestExact && !separable);
+      (mode == Mode::kNearest || mode == Mode::kNearestExact) && !separable;
   if (written.scalar_type() == at::kDouble && !is_by_float) {
     launch_upsample<double>(mode, rest, large, small, writes_large, separable);
   } else {

@@ -82,10 +82,6 @@ def value(program: Program, name: str, reason: str, shape: torch.Size) -> str:
         return "torch's CPU has 1/6 in float32"
     if "polygamma" in op and (_has(program, torch.float64) or ": inf," in reason):
         return "torch's CPU is 1e-13 off, and finite at poles; test_math.py has mpmath"
-    if op == "resizing" and _is_nearest_by_factor(program):
-        return (
-            "torch's CPU halves positions of twice the size in 2-d and gradients only"
-        )
     if op == "sinc" and not program.inputs[0].values.is_floating_point():
         return "the sine of a multiple of pi is what its rounding leaves"
     if (
@@ -303,13 +299,6 @@ def _is_normalized_into_another_format(program: Program, name: str) -> bool:
         and _is_dense(given)
         and _is_dense(out)
         for given, out, _, into in _batch_norms_into(program)
-    )
-
-
-def _is_nearest_by_factor(program: Program) -> bool:
-    return any(
-        step.kwargs.get("mode") == "nearest" and step.kwargs.get("scale_factor")
-        for step in program.steps
     )
 
 

@@ -236,3 +236,23 @@ def test_bytes_of_a_size_that_stays(device, mode, antialias):
         result = interpolate(moved, scale_factor=(1.05, 0.6), **given)
         expected = interpolate(moved, scale_factor=(1.0, 0.6), **given)
         assert torch.equal(result.cpu(), expected.cpu())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_nearest_of_large_images(device, mode, dtype):
+    """Beyond 128 rows and columns torch's CPU takes its other kernel."""
+    for channels in (1, 3, 5):
+        x = torch.randn(1, channels, 100, 20, dtype=dtype)
+        for layout in (contiguous, channels_last):
+            given = {"scale_factor": (1.009, 2.02), "mode": mode}
+            gradient = torch.randn(channels * 100 * 40, dtype=dtype)
+            result = _resampled(layout(x), gradient, device, **given)
+            expected = _resampled(layout(x), gradient, "cpu", **given)
+            assert torch.equal(result[0], expected[0])
+            torch.testing.assert_close(result[1], expected[1])
+    for axes in (1, 2, 3):
+        x = torch.arange(2, dtype=dtype).expand(1, 1, *[2] * axes)
+        for size in ((82,) * axes, (94,) * axes):
+            result = interpolate(x.to(device), size, mode=mode)
+            assert torch.equal(result.cpu(), interpolate(x, size, mode=mode))
