@@ -123,10 +123,14 @@ std::string element_text(const PointwiseKey& key, const Index& index) {
     std::string value = rounded_text(key, 0, expression_of(key));
     if (key.dtypes[0] != key.compute && key.dtypes[0] != DType::kBool &&
         !is_floating(key.compute) && !is_complex(key.compute)) {
-      // Integers wrap around in the common dtype: compilers, to whom that is
-      // undefined, would compute in a wider output's.
-      text += "const volatile compute_t wrapped = " + value + ";\n";
-      value = "wrapped";
+      if (key.compute == DType::kBool) {
+        value = "(" + value + ") != 0";  // a sum may be 2
+      } else {
+        // Integers wrap around in the common dtype: compilers, to whom that is
+        // undefined, would compute in a wider output's.
+        text += "const volatile compute_t wrapped = " + value + ";\n";
+        value = "wrapped";
+      }
     }
     return text +
            (key.dtypes[0] == DType::kBool && !is_complex(key.compute)

@@ -33,6 +33,17 @@ def test_sizes(device, name, dtype):
             check(OPS[name], [torch.randn(size)], device, dtype)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_bytes_of_bools(device, dtype):
+    """A view of bytes as bool may hold others than 0 and 1."""
+    bits = torch.randint(0, 4, (5, 40), dtype=torch.uint8) * 85
+    x = torch.randn(5, 40).to(dtype)
+    for function in (torch.mul, torch.add, lambda x, m: torch.where(m, x, 2)):
+        expected = function(x, bits.bool())
+        result = function(x.to(device), bits.to(device).view(torch.bool))
+        assert torch.equal(result.cpu(), expected)
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_ends_of_rows(device, name):
     """Nothing beyond a row's end is read or written."""

@@ -105,6 +105,26 @@ def test_integers_wrap_around_in_their_own_dtype(device, name, dtype):
         assert torch.equal(result.cpu(), expected)
 
 
+_OF_BOOLS = {
+    "add": torch.add,
+    "add of a number": lambda x, y, out: torch.add(x, True, out=out),
+    "mul": torch.mul,
+    "maximum": torch.maximum,
+    "bitwise_or": torch.bitwise_or,
+}
+
+
+@pytest.mark.parametrize("name", _OF_BOOLS)
+def test_bools_are_zero_and_one_in_any_output(device, name):
+    x, y = torch.rand(2, 7, 13) < 0.6
+    for wanted in (torch.uint8, torch.int64, torch.float16, torch.float32):
+        expected = _OF_BOOLS[name](x, y, out=torch.empty(7, 13, dtype=wanted))
+        for there in (x.to(device), x.t().contiguous().to(device).t()):
+            out = torch.empty(7, 13, dtype=wanted, device=device)
+            _OF_BOOLS[name](there, y.to(device), out=out)
+            assert torch.equal(out.cpu(), expected)
+
+
 @pytest.mark.parametrize("name", _PAIRS)
 def test_values_and_indices(device, name):
     x = torch.stack([torch.randperm(7) for _ in range(5)]).to(torch.int32)
