@@ -106,7 +106,7 @@ ACTIVATION = (
     Pointwise("leaky_relu.out", "self > 0 ? self : self * negative_slope", opinfo=_FUNCTIONAL + "leaky_relu", vectorizable=True),
     Pointwise("hardsigmoid.out", "relu6(self + 3) / 6", opinfo=_FUNCTIONAL + "hardsigmoid", vectorizable=True),
     Pointwise("hardswish.out", "self * relu6(self + 3) / 6", stub="hardswish_stub", also=("hardswish", "hardswish_"), opinfo=_FUNCTIONAL + "hardswish", vectorizable=True),
-    Pointwise("hardshrink.out", "self >= -lambd && self <= lambd ? 0 : self", opinfo=_FUNCTIONAL + "hardshrink", vectorizable=True),
+    Pointwise("hardshrink.out", "self >= -lambd && self <= lambd ? 0 : self", checks_scalars=True, opinfo=_FUNCTIONAL + "hardshrink", vectorizable=True),
     Pointwise("softshrink.out", "softshrink(self, lambd)", opinfo=_FUNCTIONAL + "softshrink"),
     # The meta function adds self twice.
     Pointwise("threshold.out", "self <= threshold ? value : other", inputs="self other", checks_scalars=True, opinfo=_FUNCTIONAL + "threshold", vectorizable=True),
@@ -211,8 +211,8 @@ BACKWARD = (
     Pointwise("hardsigmoid_backward.grad_input", "kept_where(self > -3 && self < 3, grad_output) / 6", opinfo=_FUNCTIONAL + "hardsigmoid", vectorizable=True),
     Pointwise("hardswish_backward", "self <= -3 ? 0 : self >= 3 ? grad_output : grad_output * (self / 3 + REAL(0.5))", stub="hardswish_backward_stub", opinfo=_FUNCTIONAL + "hardswish", vectorizable=True),
     Pointwise("hardtanh_backward.grad_input", "kept_where(self > min_val && self < max_val, grad_output)", stub="hardtanh_backward_stub", also=("hardtanh_backward",), opinfo=_FUNCTIONAL + "hardtanh", vectorizable=True),
-    Pointwise("hardshrink_backward.grad_input", "kept_where(self < -lambd || self > lambd, grad_out)", opinfo=_FUNCTIONAL + "hardshrink", vectorizable=True),
-    Pointwise("softshrink_backward.grad_input", "kept_where(self < -lambd || self > lambd, grad_output)", opinfo=_FUNCTIONAL + "softshrink", vectorizable=True),
+    Pointwise("hardshrink_backward.grad_input", "kept_where(self < -lambd || self > lambd, grad_out)", checks_scalars=True, opinfo=_FUNCTIONAL + "hardshrink", vectorizable=True),
+    Pointwise("softshrink_backward.grad_input", "kept_where(self < -lambd || self > lambd, grad_output)", checks_scalars=True, opinfo=_FUNCTIONAL + "softshrink", vectorizable=True),
     Pointwise("logit_backward.grad_input", "logit_backward(grad_output, self, eps)", scalars="eps", stub="logit_backward_stub", opinfo="logit"),
     # ATen's host function hands the sigmoid of the gate in, and out a half.
     Pointwise("glu_backward.grad_input", "(1 - gate) * gate * self * grad_output", inputs="gate self grad_output", stub="glu_backward_stub", function="glu_backward_cpu_out", opinfo=_FUNCTIONAL + "glu", vectorizable=True),

@@ -61,14 +61,28 @@ at::Scalar checked_scalar(const at::Scalar& value, at::ScalarType type) {
   return converted;
 }
 
-// Raises where the divisor is a number, and zero among integers.
+// Whether numbers have to be values of the common dtype. Bounds of half types
+// need not: beyond the dtype, they bound nothing.
+bool checks_scalars(const PointwiseOp& op, at::ScalarType common) {
+  return op.checks_scalars ||
+         (op.clamp != Clamp::kNone &&
+          at::isIntegralType(common, /*includeBool=*/true));
+}
+
+// Raises where the divisor is a number, and zero as an integer of `compute`.
 void check_divisor(const at::TensorIteratorBase& iter,
                    const PointwiseOp& op,
                    at::ScalarType compute) {
   const int divisor = iter.ntensors() - 1;
-  TORCH_CHECK(!op.divides || at::isFloatingType(compute) ||
-                  !iter.is_cpu_scalar(divisor) ||
-                  !cpu_scalar_value(iter, divisor).equal(0),
+  if (!op.divides || at::isFloatingType(compute) ||
+      !iter.is_cpu_scalar(divisor)) {
+    return;
+  }
+  const ScalarArgument value =
+      scalar_argument(cpu_scalar_value(iter, divisor), compute);
+  TORCH_CHECK(std::any_of(value.bytes.begin(),
+                          value.bytes.begin() + value.size,
+                          [](unsigned char byte) { return byte != 0; }),
               "ZeroDivisionError");
 }
 
@@ -364,9 +378,10 @@ NDRange add_arguments(Arguments& arguments,
     }
   }
   for (const at::Scalar& scalar : scalars) {
-    arguments.add(scalar_argument(
-        op.checks_scalars ? checked_scalar(scalar, plan.common) : scalar,
-        plan.compute));
+    arguments.add(scalar_argument(checks_scalars(op, plan.common)
+                                      ? checked_scalar(scalar, plan.common)
+                                      : scalar,
+                                  plan.compute));
   }
   if (is_strided(key.layout)) {
     arguments.add(operands.sizes);

@@ -48,7 +48,7 @@ class Pointwise:
             make of no loop.
         clamp: "below", "above" or "both", of an op that only bounds its input
             by its numbers: in place it can be an epilogue of the launch that
-            writes the input.
+            writes the input. One that an integral dtype does not hold raises.
         keeps_numbers: a last operand of one element is not rounded to float16
             or bfloat16, where that is the dtype promoted to: as on the CPU.
         checks_scalars: numbers are values of the promoted dtype, and one that
