@@ -11,10 +11,13 @@ namespace {
 using at::Scalar;
 using at::Tensor;
 
-// NaN becomes zero, as on the CPU.
+// NaN becomes zero, as on the CPU. Integers wrap around before they are
+// bounded.
 constexpr PointwiseOp kAddRelu{
     .name = "_add_relu",
     .expression = "self + alpha * other > 0 ? self + alpha * other : 0",
+    .integral_expression =
+        "max((compute_t)(self + alpha * other), (compute_t)0)",
     .inputs = "self other",
     .scalars = "alpha"};
 

@@ -108,6 +108,16 @@ def test_add_relu(device, dtype):
         torch.testing.assert_close(found.cpu(), wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32])
+def test_add_relu_of_integers_that_wrap_around(device, dtype):
+    limits = torch.iinfo(dtype)
+    ends = torch.tensor([limits.max, limits.max - 1, limits.min, limits.min + 1, 3])
+    a, b = torch.cartesian_prod(ends.to(dtype), ends.to(dtype)).unbind(1)
+    for alpha in (1, 3):
+        found = _ADD_RELU(a.to(device), b.to(device), alpha=alpha)
+        assert torch.equal(found.cpu(), _ADD_RELU(a, b, alpha=alpha))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 def test_aminmax(device, dtype):
     x = (torch.randn(5, 7) * 10).to(dtype)
