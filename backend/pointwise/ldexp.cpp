@@ -16,7 +16,8 @@ constexpr PointwiseOp kLdexp{
     .name = "ldexp",
     .expression = "ldexp(self, (int)clamp(other, REAL(-5000.), REAL(5000.)))",
     .inputs = "self other",
-    .dtypes = Dtypes::kFloating};
+    .dtypes = Dtypes::kFloating,
+    .keeps_integers = true};
 
 // Whether the kernel is for them: of others the CPU, too, takes the power
 // first.

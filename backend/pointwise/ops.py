@@ -175,7 +175,7 @@ LOGICAL = (
 
 TERNARY = (
     Pointwise("addcmul.out", "self + value * tensor1 * tensor2", complex_="self + c_multiple(value, c_multiply(tensor1, tensor2))", vectorizable=True),
-    Pointwise("addcdiv.out", "self + value * (tensor1 / tensor2)", complex_="self + c_multiple(value, c_divide(tensor1, tensor2))", vectorizable=True),
+    Pointwise("addcdiv.out", "self + value * tensor1 / tensor2", complex_="self + c_divide(c_multiple(value, tensor1), tensor2)", vectorizable=True),
     Pointwise("lerp.Scalar_out", "lerp(self, end, weight)", complex_="c_lerp(self, end, weight)", dtypes="floating", vectorizable=True),
     Pointwise("lerp.Tensor_out", "lerp(self, end, weight)", complex_="c_lerp(self, end, weight)", dtypes="floating", vectorizable=True),
     Pointwise("where.self_out", "condition != 0 ? self : other", complex_="c_true(condition) ? self : other", stub="where_kernel", also=("where.self",), vectorizable=True, moves=True),

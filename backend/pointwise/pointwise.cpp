@@ -454,7 +454,10 @@ uint8_t rounded_operands(const at::TensorIteratorBase& iter,
   for (int i = 0; i < iter.ntensors(); ++i) {
     const bool is_number = op.keeps_numbers && i + 1 == iter.ntensors() &&
                            iter.tensor_base(i).numel() == 1;
-    if (iter.dtype(i) != common && iter.dtype(i) != at::kBool && !is_number) {
+    const bool is_kept =
+        op.keeps_integers && at::isIntegralType(iter.dtype(i), true);
+    if (iter.dtype(i) != common && iter.dtype(i) != at::kBool && !is_number &&
+        !is_kept) {
       rounded |= 1 << i;
     }
   }

@@ -39,6 +39,7 @@ struct PointwiseOp {
   bool divides = false;  // by the last operand; integers not by zero
   bool counts = false;   // adds the last operand, times its number (counter.h)
   bool moves = false;    // the value is an operand's, whose bits it keeps
+  bool keeps_integers = false;  // which are not rounded to a half, either
   // Names of inputs between 0 and 1; another number is reported.
   const char* probabilities = "";
   // Names of outputs, for kernels of users: `expression` is statements that

@@ -391,3 +391,29 @@ def test_ldexp_where_the_power_is_beyond_the_dtype(device, dtype, exponents):
             torch.testing.assert_close(
                 there.cpu(), torch.ldexp(x, power), rtol=0, atol=0, equal_nan=True
             )
+
+
+def test_ldexp_of_bfloat16_by_exponents_that_it_does_not_hold(device):
+    x = torch.tensor([2.0**-130, 2.0**127, 1], dtype=torch.bfloat16)
+    e = torch.tensor([257, -257, 129])[:, None]
+    for exponents in (e, e.int(), e[0, 0], e[1, 0]):
+        expected = torch.ldexp(x, exponents)
+        assert torch.equal(
+            torch.ldexp(x.to(device), exponents.to(device)).cpu(), expected
+        )
+    assert torch.equal(
+        torch.ldexp(x.to(device), e[0, 0]).cpu(), torch.ldexp(x, e[0, 0])
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_addcdiv_multiplies_before_it_divides(device, dtype):
+    """As the CPU: what overflows or vanishes on the way is the same."""
+    large, small = torch.finfo(dtype).max ** 0.8, torch.finfo(dtype).max ** -0.8
+    a = torch.tensor([large, small, large, small, 3], dtype=dtype)
+    b = torch.tensor([large, small, small, large, 7], dtype=dtype)
+    for value in (large, small, 0.1):
+        expected = torch.addcdiv(torch.ones_like(a), a, b, value=value)
+        there = [x.to(device) for x in (torch.ones_like(a), a, b)]
+        result = torch.addcdiv(*there, value=value).cpu()
+        torch.testing.assert_close(result, expected, equal_nan=True)
