@@ -93,6 +93,41 @@ def test_parts_below_an_overflow(device, name, dtype):
     torch.testing.assert_close(_real(result), _real(expected), atol=0, rtol=3e-5)
 
 
+def _least(dtype):
+    return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+
+
+_INVERSE = ("asin", "acos", "atan", "asinh", "acosh", "atanh", "log")
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+@pytest.mark.parametrize("name", _INVERSE)
+def test_inverse_functions_of_large_numbers(device, name, dtype):
+    """Their parts are no greater than a logarithm, the size of z may be infinite."""
+    largest = torch.finfo(dtype).max
+    sizes = [largest, largest / 3, largest**0.5, largest**0.25, 1e10]
+    sizes += [-size for size in sizes] + [0.0, -0.0, 2.0]
+    sizes = torch.tensor(sizes, dtype=dtype)
+    z = _complex(torch.cartesian_prod(sizes, sizes))
+    z = z[z.abs() > 1e9]
+    expected = getattr(torch, name)(z)
+    result = getattr(torch, name)(z.to(device)).cpu()
+    # The CPU subtracts an arcsine from pi / 2.
+    atol = torch.finfo(dtype).eps if name == "acos" else 4 * _least(dtype)
+    torch.testing.assert_close(_real(result), _real(expected), atol=atol, rtol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_roots_of_the_smallest_numbers(device, dtype):
+    parts = torch.tensor([0.0, -0.0, 1, 2, 3, -1, 100, 2.0**30], dtype=dtype)
+    parts *= _least(dtype)
+    z = _complex(torch.cartesian_prod(parts, parts))
+    expected = z.sqrt()
+    torch.testing.assert_close(
+        _real(z.to(device).sqrt().cpu()), _real(expected), atol=0, rtol=2e-6
+    )
+
+
 _BINARY = {
     "add": lambda x, y: x + y,
     "add with alpha": lambda x, y: torch.add(x, y, alpha=2 - 1j),
