@@ -91,6 +91,8 @@ std::string quirk_options(const DeviceInfo& info) {
   if (is_pocl(info)) {
     // PoCL copies all that follows a branch with barriers (group_rows.clh).
     options += " -D NO_SUBGROUPS";
+    // PoCL: tanh of a float ends at 1 - 2^-24 (types.clh).
+    options += " -D TANH_BELOW_ONE";
     // PoCL 3.1: exp, floor and others of a constant NaN (nan_constants.clh).
     options += " -D UNDEFINED_OF_NAN";
   }

@@ -417,7 +417,8 @@ def error(program: Program, mine: Exception | None, cpu: Exception | None) -> st
         return "the device takes a dtype that the CPU does not"
     if "std_var_all: Unsupported dtype" in str(cpu) and mine is None:
         return "the CPU's variance of a half to one number in another dtype raises"
-    if "with arguments from the 'Sparse" in str(cpu) and type(mine) is type(cpu):
+    is_refused = type(mine) is type(cpu) or "for customized tensor" in str(mine)
+    if "with arguments from the 'Sparse" in str(cpu) and is_refused:
         return "both refuse a sparse layout; the CPU lists the backends of its kernels"
     if (
         re.search(
@@ -455,6 +456,9 @@ def error(program: Program, mine: Exception | None, cpu: Exception | None) -> st
         return "Inductor, where it looks for products to pad, trains bool operands"
     if program.subject == "torch.compile" and "on a bool tensor" in str(mine):
         return "Inductor, where it scales a softmax, negates bool, on the CPU as well"
+    is_bool_exponent = "with a bool tensor is not supported" in str(cpu)
+    if program.subject == "torch.compile" and is_bool_exponent and mine is None:
+        return "Inductor subtracts 1 from a bool exponent, on the CPU as well"
     refusals = ("with two bool tensors", "to type int64_t without overflow")
     if program.subject == "torch.compile" and any(r in str(mine) for r in refusals):
         return "AOTAutograd's softmax refuses bool and integers, the CPU's not without rows"

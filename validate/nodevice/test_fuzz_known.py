@@ -23,6 +23,8 @@ def test_a_sparse_layout_that_both_refuse():
     )
     mine = NotImplementedError("Cannot access storage of SparseTensorImpl")
     assert known.error(program, mine, on_cpu)
+    by_dense_kernel = "tried to directly modify sizes for customized tensor"
+    assert known.error(program, RuntimeError(by_dense_kernel), on_cpu)
     assert not known.error(program, RuntimeError(str(mine)), on_cpu)
     assert not known.error(program, None, ValueError(str(on_cpu)))
 
@@ -33,6 +35,16 @@ def test_a_negation_that_both_refuse():
     assert known.error(generate(1), mine, on_cpu)
     assert not known.error(generate(1), mine, None)
     assert not known.error(generate(1), RuntimeError(str(mine)), on_cpu)
+
+
+def test_a_bool_exponent_that_only_eager_code_refuses():
+    on_cpu = RuntimeError(
+        "Subtraction, the `-` operator, with a bool tensor is not supported."
+    )
+    compiled = Program({}, [], "torch.compile")
+    assert known.error(compiled, None, on_cpu)
+    assert not known.error(compiled, RuntimeError("another"), on_cpu)
+    assert not known.error(Program({}, [], "pow"), None, on_cpu)
 
 
 def test_a_variance_that_only_the_cpu_refuses():

@@ -407,6 +407,17 @@ def test_ldexp_of_bfloat16_by_exponents_that_it_does_not_hold(device):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [1, 3, 64, 1003])
+def test_saturated_tanh_has_no_gradient(device, dtype, count):
+    x = torch.tensor([20.0, -24, 877, -1e30, math.inf], dtype=dtype).repeat(201)
+    there = x[:count].to(device).requires_grad_()
+    y = there.tanh()
+    assert torch.equal(y.cpu(), x[:count].sign())
+    (grad,) = torch.autograd.grad(y.sum(), there)
+    assert not grad.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_addcdiv_multiplies_before_it_divides(device, dtype):
     """As the CPU: what overflows or vanishes on the way is the same."""
     large, small = torch.finfo(dtype).max ** 0.8, torch.finfo(dtype).max ** -0.8
