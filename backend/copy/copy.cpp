@@ -1,8 +1,8 @@
 // copy_ between host and devices: any dtypes, strides, directions.
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/location.h"
 #include "../../cpp/device/host_allocator.h"
 #include "../../cpp/device/stream.h"
-#include "../../cpp/runtime/caching_allocator.h"
 #include "../common/dtype_check.h"
 #include "../common/float64_bits.h"
 #include "../float8/float8.h"
@@ -37,14 +37,16 @@ constexpr PointwiseOp kCopy{.name = "copy_",
                             .is_vectorizable = true,
                             .moves = true};
 
-runtime::Location location_of(const Tensor& tensor, const BufferView& view) {
-  return {view.memory, view.offset * tensor.element_size(), view.device_index};
-}
 runtime::Location location_to_read(const Tensor& tensor) {
-  return location_of(tensor, arg_in(tensor));
+  return location_of(tensor.const_data_ptr());
 }
 runtime::Location location_to_write(const Tensor& tensor) {
-  return location_of(tensor, arg(tensor));
+  return location_of(tensor.mutable_data_ptr());
+}
+
+// A storage may begin at any byte of another one's memory.
+bool is_aligned(const Tensor& tensor) {
+  return location_to_read(tensor).byte_offset % tensor.element_size() == 0;
 }
 
 // The tensor without its lazy conjugation and negation.
@@ -68,10 +70,11 @@ bool is_plain(const Tensor& destination, const Tensor& source) {
 }
 
 // Drivers for CPUs copy more than this at 0.3 to 0.9 of a kernel's speed.
-bool prefers_kernel(const Tensor& destination) {
+bool prefers_kernel(const Tensor& destination, const Tensor& source) {
   constexpr size_t kBytes = size_t{1} << 20;
   return aten::device_of(destination).is_cpu() &&
-         destination.nbytes() >= kBytes;
+         destination.nbytes() >= kBytes && is_aligned(destination) &&
+         is_aligned(source);
 }
 
 // A tensor on `device` that a plain copy can fill from, or into, `like`.
@@ -162,7 +165,7 @@ void copy_plain(const Tensor& destination, const Tensor& source) {
 }
 
 void copy_on_device(const Tensor& destination, const Tensor& source) {
-  if (is_plain(destination, source) && !prefers_kernel(destination)) {
+  if (is_plain(destination, source) && !prefers_kernel(destination, source)) {
     copy_plain(destination, source);
     return;
   }

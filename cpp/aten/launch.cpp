@@ -1,7 +1,7 @@
 #include "launch.h"
 
 #include "../device/device.h"
-#include "../runtime/caching_allocator.h"
+#include "location.h"
 #include "same_device.h"
 
 namespace torch_opencl::aten {
@@ -11,17 +11,16 @@ void throw_no_dtype(at::ScalarType type) {
       false, "opencl kernels do not support dtype ", type);
 }
 
-namespace {
-
-BufferView view_of(const runtime::Location& location, at::ScalarType type) {
+runtime::Location location_of(const void* address) {
+  const runtime::Location location = runtime::locate(address);
   TORCH_CHECK(location.memory != nullptr,
               "The tensor has a non-zero number of elements, but its data is "
               "not allocated on an opencl device. Its storage has no memory, "
               "as after untyped_storage().resize_(0)");
-  return {location.memory,
-          location.byte_offset / c10::elementSize(type),
-          location.device_index};
+  return location;
 }
+
+namespace {
 
 // False where the view of the tensor is a null one.
 bool has_memory(const at::TensorBase& tensor) {
@@ -35,7 +34,17 @@ bool has_memory(const at::TensorBase& tensor) {
 }  // namespace
 
 BufferView arg_in_at(const void* address, at::ScalarType type) {
-  return view_of(runtime::locate(address), type);
+  const runtime::Location location = location_of(address);
+  const uint64_t element_size = c10::elementSize(type);
+  TORCH_CHECK(location.byte_offset % element_size == 0,
+              "misaligned address: the data of a tensor of ",
+              type,
+              " does not begin at a multiple of ",
+              element_size,
+              " bytes, and opencl kernels cannot use it. Pass .clone()");
+  return {location.memory,
+          location.byte_offset / element_size,
+          location.device_index};
 }
 
 BufferView arg_at(const void* address, at::ScalarType type) {
