@@ -37,6 +37,7 @@ bool has_forward_grad(const sdp::sdp_params& p) {
          (p.attn_mask.has_value() && has(*p.attn_mask));
 }
 
+// Of tensors with symbolic sizes, too: torch.compile asks for the choice.
 bool can_fuse(const sdp::sdp_params& p) {
   // What a gradient of the mask needs is what the fused form avoids: scores.
   const bool needs_mask_grad = at::GradMode::is_enabled() &&
@@ -48,9 +49,11 @@ bool can_fuse(const sdp::sdp_params& p) {
          is_supported_dtype(p.query.scalar_type()) &&
          sdp::check_batch_size_and_num_heads_dense<true>(p, false) &&
          sdp::check_nonzero_sequence_lengths_dense(p, false) &&
-         p.query.numel() != 0 && p.value.numel() != 0 &&
-         p.query.size(3) == p.key.size(3) && p.key.size(2) == p.value.size(2) &&
-         std::max(p.query.size(3), p.value.size(3)) <= kMaxHeadDim &&
+         p.query.sym_numel() != 0 && p.value.sym_numel() != 0 &&
+         p.query.sym_size(3) == p.key.sym_size(3) &&
+         p.key.sym_size(2) == p.value.sym_size(2) &&
+         p.query.sym_size(3) <= kMaxHeadDim &&
+         p.value.sym_size(3) <= kMaxHeadDim &&
          !(p.is_causal && p.attn_mask.has_value());
 }
 
