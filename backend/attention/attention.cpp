@@ -40,9 +40,11 @@ bool has_forward_grad(const sdp::sdp_params& p) {
 // Of tensors with symbolic sizes, too: torch.compile asks for the choice.
 bool can_fuse(const sdp::sdp_params& p) {
   // What a gradient of the mask needs is what the fused form avoids: scores.
-  const bool needs_mask_grad = at::GradMode::is_enabled() &&
-                               p.attn_mask.has_value() &&
-                               p.attn_mask->requires_grad();
+  // A checkpoint's first run is without gradients and has to draw the dropout
+  // of the second.
+  const bool needs_mask_grad = p.attn_mask.has_value() &&
+                               p.attn_mask->requires_grad() &&
+                               (at::GradMode::is_enabled() || p.dropout > 0);
   return !needs_mask_grad && !has_forward_grad(p) &&
          sdp::check_nested_tensor(p, false) &&
          sdp::check_tensor_shapes(p, false) &&

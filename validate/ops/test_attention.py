@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from against_cpu import FLOATS, LAYOUTS, check
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 
 HALVES_AND_FLOAT = (torch.float32, torch.float16, torch.bfloat16)
 pytestmark = pytest.mark.usefixtures("attention_compiles")
@@ -203,6 +204,21 @@ def test_dropout(device):
     assert torch.equal(again != 0, kept)
     _, other, _ = weights_kept(device, p)
     assert not torch.equal(other != 0, kept)
+
+
+def test_dropout_of_a_checkpoint_with_a_learned_mask(device):
+    """Its first run, without gradients, drops what the second does."""
+    q = torch.randn(1, 2, 9, 16, device=device)
+    eye = torch.eye(9, device=device).expand(1, 2, 9, 9).clone().requires_grad_()
+    mask = torch.zeros(9, 9, device=device, requires_grad=True)
+    out = checkpoint(
+        lambda v, mask: F.scaled_dot_product_attention(q, q, v, mask, dropout_p=0.5),
+        eye,
+        mask,
+        use_reentrant=True,
+    )
+    out.backward(eye.detach())
+    torch.testing.assert_close(eye.grad.transpose(2, 3), out.detach())
 
 
 def test_everything_dropped(device):
