@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
+_VMAP_MODE = torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchVmapMode)
+_library = torch.library.Library("aten", "IMPL")
 _attention = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
 _attention_backward = (
     torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward
@@ -19,6 +22,7 @@ def install() -> None:
         (_attention_backward, _batched_attention_backward),
     ):
         torch.library.register_vmap(op.default.name(), rule)
+    _library.impl(_attention.default, _attention_in_vmap, "FuncTorchVmapMode")
 
 
 def _join(tensor: Tensor, dim: int | None, size: int) -> Tensor:
@@ -51,16 +55,29 @@ def _dims(tensors) -> tuple[int | None, ...]:
     return tuple(0 if isinstance(tensor, Tensor) else None for tensor in tensors)
 
 
+def _attention_in_vmap(
+    query, key, value, attn_bias=None, dropout_p=0.0, *others, **scale
+):
+    """At each level of vmap, batched operands or not: for ``randomness``."""
+    if dropout_p > 0:
+        vmap = retrieve_current_functorch_interpreter()
+        if vmap.randomness() == "error":
+            raise RuntimeError(
+                "vmap: called random operation while in randomness error mode. Please "
+                "either use the 'same' or 'different' randomness flags on vmap or "
+                "perform the randomness operation out of vmap"
+            )
+        levels = map(torch._C._functorch.maybe_get_level, (query, key, value))
+        if vmap.randomness() == "different" and vmap.level() not in levels:
+            query = torch._C._functorch._add_batch_dim(
+                query.expand(vmap.batch_size(), *query.shape), 0, vmap.level()
+            )
+    with torch._C._ExcludeDispatchKeyGuard(_VMAP_MODE):
+        return _attention(query, key, value, attn_bias, dropout_p, *others, **scale)
+
+
 def _check_randomness(info, dropout_p: float) -> None:
-    if dropout_p == 0:
-        return
-    if info.randomness == "error":
-        raise RuntimeError(
-            "vmap: called random operation while in randomness error mode. Please "
-            "either use the 'same' or 'different' randomness flags on vmap or perform "
-            "the randomness operation out of vmap"
-        )
-    if info.randomness == "same":
+    if dropout_p > 0 and info.randomness == "same":
         raise NotImplementedError(
             "scaled_dot_product_attention with dropout in torch.vmap of randomness "
             "'same' is not implemented for the opencl device; use 'different', or "
@@ -90,6 +107,25 @@ def _batched_attention_backward(
     **scale,
 ):  # fmt: skip
     size = info.batch_size
+    arguments = (grad_out, query, key, value, attn_bias, mask, out, logsumexp, *others)
+    dropout_p = others[4]
+    if dropout_p > 0 and in_dims[7] is None:
+        # Rows of a joined batch would draw other dropout than the forward did.
+        samples = [
+            _attention_backward(
+                *(
+                    argument.select(dim, sample) if isinstance(dim, int) else argument
+                    for argument, dim in zip(arguments, in_dims, strict=True)
+                ),
+                **scale,
+            )
+            for sample in range(size)
+        ]
+        gradients = tuple(
+            None if parts[0] is None else torch.stack(parts)
+            for parts in zip(*samples, strict=True)
+        )
+        return gradients, _dims(gradients)
     tensors = (grad_out, query, key, value)
     joined = [
         _join(tensor, dim, size) for tensor, dim in zip(tensors, in_dims, strict=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.func import grad, jacfwd, jacrev, jvp, vmap
+from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 
@@ -76,3 +76,28 @@ def test_randomness(device):
     q = q[:1].expand_as(q)
     first, second, _ = call("different")
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("transform", [vmap, lambda *f, **r: vmap(grad(*f), **r)])
+def test_randomness_of_operands_that_are_not_batched(device, transform):
+    q, k = (torch.randn(2, 4, size, 8, device=device) for size in (7, 9))
+
+    def call(randomness):
+        return transform(
+            lambda x: attention(q, k, k, dropout_p=0.5).sum() * x, randomness=randomness
+        )(torch.ones(2, device=device))
+
+    with pytest.raises(RuntimeError, match="in randomness error mode"):
+        call("error")
+    first, second = call("same")
+    assert torch.equal(first, second)
+    first, second = call("different")
+    assert not torch.equal(first, second)
+
+
+def test_gradients_of_one_dropout(device):
+    q, k = (torch.randn(1, 2, size, 8, device=device) for size in (7, 9))
+    _, pullback = vjp(lambda *x: attention(*x, dropout_p=0.5), q, k, k)
+    rows = torch.randn(3, 1, 2, 7, 8, device=device)
+    expected = [torch.stack(x) for x in zip(*map(pullback, rows), strict=True)]
+    torch.testing.assert_close([*vmap(pullback)(rows)], expected)
