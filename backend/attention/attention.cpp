@@ -3,6 +3,7 @@
 #include "attention.h"
 
 #include "../../cpp/device/generator.h"
+#include "../common/int_size.h"
 #include "kernel_sources.h"
 
 #include <ATen/native/transformers/attention.h>
@@ -141,10 +142,11 @@ Attention describe(const Tensor& query,
   shape.query = strides_of(query);
   shape.key = strides_of(key);
   shape.value = strides_of(value);
-  shape.heads = query.size(1);
-  shape.key_heads = key.size(1);
-  shape.queries = query.size(2);
-  shape.keys = key.size(2);
+  constexpr auto kName = "scaled_dot_product_attention";
+  shape.heads = int_size(kName, query.size(1));
+  shape.key_heads = int_size(kName, key.size(1));
+  shape.queries = int_size(kName, query.size(2));
+  shape.keys = int_size(kName, key.size(2));
   shape.query_dim = query.size(3);
   shape.value_dim = value.size(3);
   shape.scale =

@@ -221,6 +221,13 @@ def test_dropout_of_a_checkpoint_with_a_learned_mask(device):
     torch.testing.assert_close(eye.grad.transpose(2, 3), out.detach())
 
 
+def test_lengths_that_kernels_do_not_count(device):
+    q = torch.randn(1, 1, 2, 16, device=device)
+    k = q[:, :, :1].expand(1, 1, 2**31 + 1, 16)
+    with pytest.raises(NotImplementedError, match="supports sizes up to"):
+        F.scaled_dot_product_attention(q, k, k)
+
+
 def test_everything_dropped(device):
     moved, result, _ = weights_kept(device, 1.0)
     assert not result.any()
