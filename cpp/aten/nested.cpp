@@ -5,6 +5,7 @@
 #include "fallback_policy.h"
 
 #include <ATen/NestedTensorImpl.h>
+#include <ATen/ops/_nested_view_from_buffer_native.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -141,6 +142,12 @@ namespace {
 
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&nested_fallback>());
+}
+
+// From dense to nested: the gradient of values().
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_nested_view_from_buffer",
+         TORCH_FN(at::native::_nested_view_from_buffer));
 }
 
 // What ATen has a function for, and would compose of others without it.

@@ -137,6 +137,26 @@ def check_attention(device):
         torch.testing.assert_close(mine, reference)
 
 
+def check_attention_of_jagged_tensors(device):
+    weight = torch.arange(16.0)
+    rows = parts(*[(12, 16)] * 3)
+
+    def gradients(there):
+        leaves = [row.to(there).requires_grad_() for row in rows]
+        offsets = torch.tensor([0, 3, 8, 12], device=there)
+        heads = [
+            torch.nested.nested_tensor_from_jagged(leaf, offsets)
+            .unflatten(-1, [2, 8])
+            .transpose(1, 2)
+            for leaf in leaves
+        ]
+        out = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+        (out.values() * weight.to(there)).sum().backward()
+        return [out.values().cpu(), *(leaf.grad.cpu() for leaf in leaves)]
+
+    torch.testing.assert_close(gradients(device), gradients("cpu"))
+
+
 def check_gradients(device):
     given = parts((5, 16), (3, 16))
 
@@ -175,6 +195,7 @@ def main(device: torch.device) -> None:
     warnings.simplefilter("ignore")
     check_ops(device)
     check_attention(device)
+    check_attention_of_jagged_tensors(device)
     check_gradients(device)
     check_writing_where_nothing_writes_is_refused(device)
 
