@@ -60,6 +60,16 @@ def _matrix(table, queries, keys):
     return lambda score, b, h, q, k: score + matrix[q, k]
 
 
+def _narrow(table, queries, keys):
+    """Differences of numbers that wrap around."""
+
+    def biased(score, b, h, q, k):
+        wrapped = (q * 9).to(torch.int8).to(torch.int32) - (k * 9).to(torch.int8)
+        return score + table[h, wrapped % 99]
+
+    return biased
+
+
 _MASKED = {"buckets"}
 _MODS = {
     "relative": _relative,
@@ -70,6 +80,7 @@ _MODS = {
     "buckets": _buckets,
     "number": _number,
     "matrix": _matrix,
+    "narrow": _narrow,
 }
 
 

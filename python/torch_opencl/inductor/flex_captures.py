@@ -26,6 +26,8 @@ _CONVERSIONS = (
     aten._to_copy.default,
     aten.clone.default,
 )
+# What wraps around or is rounded is no multiple of a query's or key's number.
+_EXACT = (torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Needs:
         if node.op == "placeholder":
             return 0, 0, frozenset()
         target, arguments = node.target, node.args
+        if getattr(node.meta["val"], "dtype", None) not in _EXACT:
+            return 0, 0, frozenset().union(*map(self.of, node.all_input_nodes))
         if target in (aten.add.Tensor, aten.sub.Tensor) and not node.kwargs:
             (q, k, others), (q2, k2, others2) = map(self._linear, arguments[:2])
             sign = 1 if target is aten.add.Tensor else -1
