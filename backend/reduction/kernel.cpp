@@ -158,10 +158,9 @@ std::string output_parameters(const ReductionKey& key) {
   for (const std::string& scalar : split_names(key.op->scalars)) {
     text += "const compute_t " + scalar + ", ";
   }
-  return text +
-         "const dims_t kept_sizes, const count_t outputs, const compute_t "
-         "count,"
-         " TENSOR(uchar, partial_bytes), const uint splits";
+  return text + "const dims_t kept_sizes, const count_t outputs, const " +
+         (key.op->keeps_dtypes ? "long" : "compute_t") +
+         " count, TENSOR(uchar, partial_bytes), const uint splits";
 }
 
 std::string pointers_text(const ReductionKey& key) {

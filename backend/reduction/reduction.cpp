@@ -306,7 +306,12 @@ class Launcher {
     }
     bind_dimensions(arguments, problem_.kept_sizes);
     bind_count(arguments, problem_.outputs);
-    arguments.add(scalar_argument(problem_.length, compute_));
+    // Dtypes of users' inputs may not hold it.
+    if (op_.keeps_dtypes) {
+      arguments.add(problem_.length);
+    } else {
+      arguments.add(scalar_argument(problem_.length, compute_));
+    }
     arguments.add(partials);
     arguments.add(static_cast<uint32_t>(splits_));
   }

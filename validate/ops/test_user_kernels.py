@@ -172,6 +172,24 @@ def test_reduction_types_and_outputs(device):
     torch.testing.assert_close(mean(x.to(device)).cpu(), x.float().mean())
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.half])
+def test_reduction_counts_beyond_the_dtype(device, dtype):
+    kernel = ReductionKernel(
+        "T x",
+        "float32 mean, int64 size",
+        "(float)x",
+        "a + b",
+        "mean = a / count; size = count",
+        "0",
+        reduce_type="float32",
+    )
+    # Of few rows, of many and of more than a half counts one by one.
+    for shape, axis in (((1000,), 0), ((70001, 3), 0), ((3, 70001), 1)):
+        mean, size = kernel(torch.ones(shape, dtype=dtype, device=device), axis=axis)
+        assert (mean.cpu() == 1).all()
+        assert (size.cpu() == shape[axis]).all()
+
+
 def test_a_gradient_by_torch_library(device):
     """What docs/custom-kernels.md says about autograd."""
     forward = ElementwiseKernel("T x, T y", "T z", "z = (x - y) * (x - y)")

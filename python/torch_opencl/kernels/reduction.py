@@ -35,8 +35,8 @@ class ReductionKernel:
             associative and commutative.
         post_map_expr: statements that assign the outputs from the reduced value
             ``a``, of several reductions ``a0``, ``a1`` and so on; a sequence
-            has one for each reduction, over its ``a``. ``count`` is the number
-            of elements that an output was made of.
+            has one for each reduction, over its ``a``. ``count``, a ``long``, is
+            the number of elements that an output was made of.
         identity: an expression that changes no value it is reduced with.
         name: in profiles and error messages.
         reduce_type: type in which values are reduced, by default that of the
@@ -256,7 +256,7 @@ class ReductionKernel:
         text += "return state;\n}\n"
         for index, (dtype, each) in enumerate(outs):
             text += f"static inline compute_{dtype} user_result{index}"
-            text += f"({state}, compute_t count) {{\n"
+            text += f"({state}, long count) {{\n"
             text += "".join(f"compute_{d} {e.name} = 0;\n" for d, e in outs)
             if isinstance(self.posts, str):
                 for i, kind in numbered:
