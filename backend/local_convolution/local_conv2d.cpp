@@ -80,6 +80,19 @@ LocalConvGeometry check_geometry(const char* name,
               input,
               " has ",
               input[1]);
+  for (const auto& [option, values] :
+       {std::pair{"stride", options.stride},
+        std::pair{"padding", options.padding},
+        std::pair{"dilation", options.dilation}}) {
+    TORCH_CHECK(values.size() == 2,
+                "expected ",
+                option,
+                " to be a single integer value or a list of 2 values to match "
+                "the convolution dimensions, but got ",
+                option,
+                "=",
+                values);
+  }
   LocalConvGeometry geometry;
   const auto narrow = [&](int64_t value) {
     TORCH_CHECK_NOT_IMPLEMENTED(

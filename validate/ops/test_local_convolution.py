@@ -119,6 +119,91 @@ def test_gradients_of_gradients(device):
     assert torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
 
 
+STEPS = ((1, 2), (1, 1), (2, 1))
+
+
+def small_operands(device):
+    """Of float32, for devices without float64."""
+    return [t.to(device) for t in operands((2, 2, 3), (4, 5), (2, 3), *STEPS)]
+
+
+@pytest.mark.parametrize("where", ["cpu", "opencl"])
+def test_forward_derivatives(device, where):
+    """Of the op and of its gradients, which are linear in each operand."""
+    x, w, b = small_operands(device if where == "opencl" else "cpu")
+    forward = lambda x, w, b: local_conv2d(x, w, b, *STEPS)  # noqa: E731
+    tangents = [torch.randn_like(t) for t in (x, w, b)]
+    dx, dw, db = tangents
+    none = torch.zeros_like(b)
+    y, found = torch.func.jvp(forward, (x, w, b), (dx, dw, db))
+    expected = forward(dx, w, none) + forward(x, dw, none) + db
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(y, forward(x, w, b))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, dx)
+        found = torch.autograd.forward_ad.unpack_dual(forward(dual, w, b)).tangent
+        torch.testing.assert_close(found, forward(dx, w, none))
+    g = torch.randn_like(y)
+
+    def gradients(x, w):
+        return torch.func.vjp(lambda x, w: forward(x, w, b), x, w)[1](g)
+
+    _, (of_x, of_w) = torch.func.jvp(gradients, (x, w), (dx, dw))
+    torch.testing.assert_close(of_x, gradients(x, dw)[0])
+    torch.testing.assert_close(of_w, gradients(dx, w)[1])
+
+
+def test_transforms(device):
+    """Of functorch, against torch.autograd."""
+    x, w, b = small_operands(device)
+    forward = lambda x: local_conv2d(x, w, b, *STEPS).square().sum()  # noqa: E731
+    leaf = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(forward(leaf), leaf)
+    torch.testing.assert_close(torch.func.grad(forward)(x), expected)
+    rows = torch.func.vmap(torch.func.grad(lambda x: forward(x[None])))(x)
+    torch.testing.assert_close(rows, expected)
+    products = torch.func.jacfwd(forward)(x)
+    torch.testing.assert_close(products, expected)
+    hessian = torch.func.hessian(forward)(x[:1])
+    expected = torch.autograd.functional.hessian(forward, x[:1])
+    torch.testing.assert_close(hessian, expected)
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_shapes_without_data_have_the_kernels_strides(device, format):
+    for where in ("cpu", device):
+        x, w, b = small_operands(where)
+        x = x.contiguous(memory_format=format).requires_grad_()
+        arguments = (x, w.requires_grad_(), b, *map(list, STEPS))
+        tests = ("test_schema", "test_faketensor")
+        op = torch.ops.torch_opencl.local_conv2d
+        torch.library.opcheck(op.default, arguments, test_utils=tests)
+        y = op(*arguments)
+        g = torch.randn_like(y)
+        for name, other, size in (
+            ("input", w, x.shape),
+            ("weight", x, w.shape),
+        ):
+            op = getattr(torch.ops.torch_opencl, f"local_conv2d_{name}_gradient")
+            arguments = (g, other, list(size), *map(list, STEPS))
+            torch.library.opcheck(op.default, arguments, test_utils=tests)
+
+
+def test_compiled_of_channels_last(device):
+    x, w, b = small_operands(device)
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+
+    def function(x):
+        return local_conv2d(x, w, b, *STEPS) * 2
+
+    compiled = torch.compile(function, fullgraph=True)
+    y, expected = compiled(x), function(x)
+    torch.testing.assert_close(y, expected)
+    assert y.stride() == expected.stride()
+    found, wanted = (torch.autograd.grad(each.sum(), x)[0] for each in (y, expected))
+    torch.testing.assert_close(found, wanted)
+
+
 def test_module(device):
     layer = LocallyConnected2d(3, 4, (9, 8), 3, stride=2, padding=1)
     assert layer.weight.shape == (4, 3, 3, 3, 5, 4) and layer.bias.shape == (4, 5, 4)
@@ -191,3 +276,8 @@ def test_the_op_itself_checks_its_operands(device):
         ops.local_conv2d_weight_gradient(x, x, weight.shape, *ones)
     with pytest.raises(NotImplementedError, match="not implemented for"):
         ops.local_conv2d(x.int(), weight.int(), None, *ones)
+    for steps in ([], [1], [1, 1, 1]):
+        for i, name in enumerate(("stride", "padding", "dilation")):
+            options = [*ones[:i], steps, *ones[i + 1 :]]
+            with pytest.raises(RuntimeError, match=f"expected {name} to be .* list of"):
+                ops.local_conv2d(x, weight, None, *options)
