@@ -158,12 +158,43 @@ Tensor elementwise_output(at::TensorList inputs,
   return config.build().output();
 }
 
+// Iterators take one number on the CPU, kernels any.
+void check_devices(at::TensorList outputs, at::TensorList inputs) {
+  const c10::Device device = outputs[0].device();
+  const auto check = [device](const Tensor& tensor, bool may_be_number) {
+    TORCH_CHECK(tensor.device() == device ||
+                    (may_be_number && tensor.is_cpu() && tensor.dim() == 0),
+                "Expected all tensors to be on the same device, but found at "
+                "least two devices, ",
+                device,
+                " and ",
+                tensor.device(),
+                "!");
+  };
+  for (const Tensor& output : outputs) {
+    check(output, false);
+  }
+  for (const Tensor& input : inputs) {
+    check(input, true);
+  }
+}
+
+// Autograd counts writes of single tensors by itself, not those of lists.
+void count_writes(at::TensorList outputs) {
+  for (const Tensor& output : outputs) {
+    output.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 void elementwise(int64_t kernel,
                  at::TensorList outputs,
                  at::TensorList inputs) {
+  check_devices(outputs, inputs);
   at::TensorIteratorConfig config;
-  config.check_all_same_dtype(false).resize_outputs(false).allow_cpu_scalars(
-      true);
+  config.check_all_same_dtype(false)
+      .check_all_same_device(false)
+      .resize_outputs(false)
+      .allow_cpu_scalars(true);
   for (const Tensor& output : outputs) {
     config.add_output(output);
   }
@@ -172,6 +203,7 @@ void elementwise(int64_t kernel,
   }
   at::TensorIterator iter = config.build();
   pointwise(iter, elementwise_rows().at(kernel).op, {});
+  count_writes(outputs);
 }
 
 // The same into a new output of the inputs' broadcast shape and layout.
@@ -227,6 +259,7 @@ void reduction(int64_t kernel,
       at::TensorIterator iter = at::TensorIterator::nullary_op(output);
       pointwise(iter, row.of_nothing_ops[i], {});
     }
+    count_writes(outputs);
     return;
   }
   at::TensorIteratorConfig config;
@@ -242,6 +275,7 @@ void reduction(int64_t kernel,
   }
   at::TensorIterator iter = config.build();
   reduce(iter, op, {});
+  count_writes(outputs);
 }
 
 }  // namespace

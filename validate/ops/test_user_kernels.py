@@ -190,6 +190,41 @@ def test_reduction_counts_beyond_the_dtype(device, dtype):
         assert (size.cpu() == shape[axis]).all()
 
 
+def test_numbers_whatever_was_called_before(device):
+    x = torch.randn(5)
+    for numbers in ((2.0, 3.0), (2, 3), (torch.tensor(2.0), 3)):
+        for given in ((), (torch.empty(5, device=device),)):
+            kernel = ElementwiseKernel(
+                "T x, float32 a, float32 b", "T y", "y = x * a + b"
+            )
+            for _ in range(2):
+                y = kernel(x.to(device), *numbers, *given)
+                torch.testing.assert_close(y.cpu(), x * 2 + 3)
+    with pytest.raises(RuntimeError, match="at least two devices"):
+        kernel(x[0].to(device), 2.0, 3.0, torch.tensor(0.0))
+    with pytest.raises(RuntimeError, match="at least two devices"):
+        kernel(x.to(device), 2.0, 3.0, torch.empty(5))
+
+
+def test_autograd_sees_writes_into_outputs(device):
+    double = ElementwiseKernel("T x", "T y", "y = x * 2")
+    total = ReductionKernel("T x", "T y", "x", "a + b", "y = a", "0")
+    x = torch.ones(5, device=device)
+    leaf = torch.ones(5, device=device, requires_grad=True)
+    for write in (
+        lambda y: double(x, y),
+        lambda y: total(x.expand(3, 5), y, axis=0),
+        lambda y: total(x.expand(3, 5), y[None], axis=0, keepdims=True),
+        lambda y: total(x.new_empty(0, 5), y, axis=0),
+    ):
+        saved = leaf.exp()
+        version = saved._version
+        write(saved.detach())
+        assert saved._version == version + 1
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            saved.sum().backward()
+
+
 def test_a_gradient_by_torch_library(device):
     """What docs/custom-kernels.md says about autograd."""
     forward = ElementwiseKernel("T x, T y", "T z", "z = (x - y) * (x - y)")
