@@ -13,10 +13,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isin_meta.h>
 #include <ATen/ops/isin_ops.h>
+#include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/searchsorted_ops.h>
 #include <torch/library.h>
+
+#include <limits>
 
 namespace torch_opencl::ops {
 namespace {
@@ -156,6 +159,7 @@ Tensor bucketize_number(const Scalar& self,
 }
 
 // Where one is in the sorted others, it is equal to what it is found before.
+// NaNs, which are sorted last, are infinite for the search and equal nothing.
 void isin(const Tensor& elements,
           const Tensor& test_elements,
           bool invert,
@@ -173,8 +177,13 @@ void isin(const Tensor& elements,
   const Tensor sorted =
       row.gather(1, sorted_order(row, false, row.size(1))).reshape({-1});
   const Tensor values = elements.to(type).reshape({-1});
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Tensor boundaries =
+      at::isFloatingType(type)
+          ? at::nan_to_num(sorted, kInfinity, kInfinity, -kInfinity)
+          : sorted;
   const Tensor place =
-      at::searchsorted(sorted, values).clamp_max_(sorted.size(0) - 1);
+      at::searchsorted(boundaries, values).clamp_max_(sorted.size(0) - 1);
   const Tensor equal = sorted.index_select(0, place).eq(values);
   out.copy_((invert ? equal.logical_not() : equal).view(elements.sizes()));
 }

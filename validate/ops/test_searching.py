@@ -67,6 +67,17 @@ def test_isin(device):
     _both(device, lambda x: (torch.isin(x, 3), torch.isin(3, x)), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_isin_beside_nan(device, dtype):
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([1, 2, 3, inf, -inf, nan], dtype=dtype)
+    for others in ([3, nan], [1, nan, nan, nan], [nan], [inf, nan, 2], [-inf, nan]):
+        y = torch.tensor(others, dtype=dtype)
+        for invert in (False, True):
+            _both(device, lambda x, y, i=invert: torch.isin(x, y, invert=i), x, y)
+        _both(device, torch.isin, torch.tensor([3, 1, 7]), y)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool])
 @pytest.mark.parametrize("dim", [None, 0, 1])
 def test_unique(device, dtype, dim):
