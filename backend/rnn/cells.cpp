@@ -16,8 +16,18 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-Tensor dense(const OptionalTensor& tensor) {
-  return is_given(tensor) ? tensor->contiguous() : Tensor();  // copy: rows
+// In the dtype that a kernel reads all its arguments by.
+Tensor dense(const OptionalTensor& tensor, at::ScalarType type) {
+  return is_given(tensor) ? tensor->to(type).contiguous()  // copy: rows
+                          : Tensor();
+}
+
+at::ScalarType common_type(const Tensor& input_gates,
+                           const Tensor& hidden_gates,
+                           const Tensor& state) {
+  return at::promoteTypes(
+      at::promoteTypes(input_gates.scalar_type(), hidden_gates.scalar_type()),
+      state.scalar_type());
 }
 
 void check_gates(const char* name,
@@ -39,6 +49,17 @@ void check_gates(const char* name,
               input_gates.sizes(),
               " and ",
               hidden_gates.sizes());
+}
+
+// As a row, or undefined where there is none.
+Tensor bias_of(const OptionalTensor& bias,
+               const Tensor& gates,
+               at::ScalarType type) {
+  if (!is_given(bias)) {
+    return {};
+  }
+  check_dtype_of_mat2("self", *bias, gates);
+  return dense(bias->expand({gates.size(1)}), type);
 }
 
 template <class... Arguments>
@@ -67,13 +88,17 @@ uint64_t units_of(const Tensor& state) {
   return static_cast<uint64_t>(state.size(1));
 }
 
-// After `arguments` the state, and the biases if there are any.
+// After `arguments` the state, and the biases if there are any: both, for
+// backward asks for the first one only.
 template <class... Arguments>
 void launch_cell_forward(const char* kernel_name,
                          const Tensor& state,
-                         const OptionalTensor& input_bias,
-                         const OptionalTensor& hidden_bias,
+                         const Tensor& input_bias,
+                         const Tensor& hidden_bias,
                          const Arguments&... arguments) {
+  TORCH_CHECK(input_bias.defined() == hidden_bias.defined(),
+              kernel_name,
+              ": expected both biases or none");
   const auto launch_with = [&](bool has_bias, const auto&... biases) {
     launch_cell(kernel_name,
                 state,
@@ -84,8 +109,8 @@ void launch_cell_forward(const char* kernel_name,
                 units_of(state),
                 biases...);
   };
-  if (is_given(input_bias)) {
-    launch_with(true, arg_in(dense(input_bias)), arg_in(dense(hidden_bias)));
+  if (input_bias.defined()) {
+    launch_with(true, arg_in(input_bias), arg_in(hidden_bias));
   } else {
     launch_with(false);
   }
@@ -98,17 +123,17 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(
     const OptionalTensor& input_bias,
     const OptionalTensor& hidden_bias) {
   check_gates("_thnn_fused_lstm_cell", input_gates, hidden_gates, cx, 4);
-  const Tensor state = dense(cx);
-  const auto contiguous = at::MemoryFormat::Contiguous;
-  const Tensor hy = at::empty_like(state, contiguous);
-  const Tensor cy = at::empty_like(state, contiguous);
-  const Tensor workspace = at::empty_like(input_gates, contiguous);
-  const Tensor inputs = dense(input_gates);
-  const Tensor hiddens = dense(hidden_gates);
+  const at::ScalarType type = common_type(input_gates, hidden_gates, cx);
+  const Tensor state = dense(cx, type);
+  const Tensor inputs = dense(input_gates, type);
+  const Tensor hiddens = dense(hidden_gates, type);
+  const Tensor hy = at::empty_like(state);
+  const Tensor cy = at::empty_like(state);
+  const Tensor workspace = at::empty_like(inputs);
   launch_cell_forward("lstm_cell",
                       state,
-                      input_bias,
-                      hidden_bias,
+                      bias_of(input_bias, input_gates, type),
+                      bias_of(hidden_bias, hidden_gates, type),
                       arg(hy),
                       arg(cy),
                       arg(workspace),
@@ -127,20 +152,21 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
   if (!is_given(grad_hy) && !is_given(grad_cy)) {
     return {};
   }
-  const auto contiguous = at::MemoryFormat::Contiguous;
-  const Tensor grad_gates = at::empty_like(workspace, contiguous);
-  const Tensor grad_cx = at::empty_like(cx, contiguous);
-  const Tensor state = dense(cy);
+  const at::ScalarType type = workspace.scalar_type();
+  const Tensor gates = dense(workspace, type);
+  const Tensor state = dense(cy, type);
+  const Tensor grad_gates = at::empty_like(gates);
+  const Tensor grad_cx = at::empty_like(state);
   launch_cell("lstm_cell_backward",
               state,
               false,
               arg(grad_gates),
               arg(grad_cx),
-              arg_in(dense(grad_hy)),
-              arg_in(dense(grad_cy)),
-              arg_in(dense(cx)),
+              arg_in(dense(grad_hy, type)),
+              arg_in(dense(grad_cy, type)),
+              arg_in(dense(cx, type)),
               arg_in(state),
-              arg_in(workspace),
+              arg_in(gates),
               count_of(state),
               units_of(state),
               static_cast<int32_t>(is_given(grad_hy)),
@@ -155,16 +181,17 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates,
                                     const OptionalTensor& input_bias,
                                     const OptionalTensor& hidden_bias) {
   check_gates("_thnn_fused_gru_cell", input_gates, hidden_gates, hx, 3);
-  const Tensor state = dense(hx);
-  const Tensor hy = at::empty_like(state, at::MemoryFormat::Contiguous);
+  const at::ScalarType type = common_type(input_gates, hidden_gates, hx);
+  const Tensor state = dense(hx, type);
+  const Tensor inputs = dense(input_gates, type);
+  const Tensor hiddens = dense(hidden_gates, type);
+  const Tensor hy = at::empty_like(state);
   const Tensor workspace =
-      at::empty({hx.size(0), 5 * hx.size(1)}, hx.options());
-  const Tensor inputs = dense(input_gates);
-  const Tensor hiddens = dense(hidden_gates);
+      at::empty({state.size(0), 5 * state.size(1)}, state.options());
   launch_cell_forward("gru_cell",
                       state,
-                      input_bias,
-                      hidden_bias,
+                      bias_of(input_bias, input_gates, type),
+                      bias_of(hidden_bias, hidden_gates, type),
                       arg(hy),
                       arg(workspace),
                       arg_in(inputs),
@@ -174,7 +201,8 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates,
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(
     const Tensor& grad_hy, const Tensor& workspace, bool has_bias) {
-  const Tensor grad = dense(grad_hy);
+  const at::ScalarType type = workspace.scalar_type();
+  const Tensor grad = dense(grad_hy, type);
   const std::vector<int64_t> gates{grad.size(0), 3 * grad.size(1)};
   const Tensor grad_input_gates = at::empty(gates, grad.options());
   const Tensor grad_hidden_gates = at::empty(gates, grad.options());
@@ -186,7 +214,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(
               arg(grad_hidden_gates),
               arg(grad_hx),
               arg_in(grad),
-              arg_in(workspace),
+              arg_in(dense(workspace, type)),
               count_of(grad),
               units_of(grad));
   const aten::NoAutocast guard;

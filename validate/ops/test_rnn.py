@@ -81,6 +81,62 @@ def test_empty_batch_and_wrong_gates(device):
         )
 
 
+_DTYPES_OF_CELLS = [
+    ("lstm", torch.float16, torch.float16, torch.float32),
+    ("lstm", torch.float32, torch.float32, torch.float16),
+    ("lstm", torch.float32, torch.float32, torch.float64),
+    ("gru", torch.float16, torch.float32, None),
+    ("gru", torch.float64, torch.float32, None),
+]
+
+
+@pytest.mark.parametrize(("kind", "gates", "state", "cell"), _DTYPES_OF_CELLS)
+def test_cells_of_two_dtypes(device, kind, gates, state, cell):
+    rows = 4 if kind == "lstm" else 3
+    x, h, c = torch.randn(2, 5), torch.randn(2, 7), torch.randn(2, 7)
+    weights = torch.randn(rows * 7, 5).to(gates), torch.randn(rows * 7, 7).to(state)
+    results = []
+    for place in ("cpu", device):
+        leaves = [x.to(gates), h.to(state), *weights]
+        if cell is not None:
+            leaves.append(c.to(cell))
+        leaves = [leaf.detach().to(place).requires_grad_() for leaf in leaves]
+        first, second, *rest = leaves
+        states = (second, rest.pop()) if cell is not None else second
+        found = getattr(torch, f"{kind}_cell")(first, states, *rest)
+        found = found if cell is not None else (found,)
+        grads = torch.autograd.grad(sum(y.float().sum() for y in found), leaves)
+        results.append([y.detach().cpu() for y in (*found, *grads)])
+    for mine, cpu in zip(*reversed(results), strict=True):
+        torch.testing.assert_close(mine, cpu, rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_biases_of_cells(device, kind):
+    rows = 7 * (4 if kind == "lstm" else 3)
+    x, h = torch.randn(2, 5), torch.randn(2, 7)
+    weights = torch.randn(rows, 5), torch.randn(rows, 7)
+    cell = getattr(torch, f"{kind}_cell")
+
+    def run(x, h, *params):
+        return cell(x, (h, h) if kind == "lstm" else h, *params)
+
+    full, one = torch.randn(rows), torch.randn(1)
+    check(run, [x, h, *weights, one, full], device)
+    check(run, [x, h, *weights, full, one[0]], device)
+    there = [t.to(device) for t in (x, h, *weights)]
+    for bias, text in (
+        (full[:8], "must match the existing size"),
+        (full.half(), "must have the same dtype, but got Half and Float"),
+        (torch.randn(2, rows), "number of dimensions"),
+        (None, "both biases or none"),
+    ):
+        bias = bias if bias is None else bias.to(device)
+        for pair in ((full.to(device), bias), (bias, full.to(device))):
+            with pytest.raises(RuntimeError, match=text):
+                run(*there, *pair)
+
+
 # Sizes around those of vectors, rows at once, and weights for which steps are
 # launches of their own. The last is of more panels than work-items.
 _SEQUENCES = [
