@@ -226,6 +226,9 @@ bool supports(const Layers& layers,
               const Tensor& input,
               TensorList states,
               TensorList parameters) {
+  if (states.size() != (layers.kind == Recurrence::kLstm ? 2 : 1)) {
+    return false;
+  }
   std::vector<Tensor> all{input};
   all.insert(all.end(), states.begin(), states.end());
   all.insert(all.end(), parameters.begin(), parameters.end());
@@ -242,8 +245,7 @@ bool supports(const Layers& layers,
   const int64_t units = states[0].size(-1);
   const int64_t gates = gates_of(layers.kind) * units;
   const std::array<int64_t, 3> expected{total, batch, units};
-  if (states.size() != (layers.kind == Recurrence::kLstm ? 2 : 1) ||
-      !std::all_of(states.begin(),
+  if (!std::all_of(states.begin(),
                    states.end(),
                    [&](const Tensor& state) {
                      return state.sizes() == at::IntArrayRef(expected);

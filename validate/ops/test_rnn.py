@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from against_cpu import check
+from against_cpu import check, check_error
 from tolerance import assert_matches
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -135,6 +135,15 @@ def test_biases_of_cells(device, kind):
         for pair in ((full.to(device), bias), (bias, full.to(device))):
             with pytest.raises(RuntimeError, match=text):
                 run(*there, *pair)
+
+
+def test_layers_without_states(device):
+    x, weights = torch.randn(3, 2, 5), (torch.randn(28, 5), torch.randn(28, 7))
+
+    def run(x, *weights):
+        return torch._VF.lstm(x, [], weights, False, 1, 0.0, False, False, False)
+
+    check_error(run, device, x, *weights)
 
 
 # Sizes around those of vectors, rows at once, and weights for which steps are
