@@ -16,6 +16,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <limits>
+
 namespace torch_opencl::ops {
 namespace {
 
@@ -73,7 +75,14 @@ Tensor bincount(const Tensor& self,
       "weights should be 1-d and have the same length as input");
   TORCH_CHECK(self.min().item<int64_t>() >= 0,
               "bincount only supports 1-d non-negative integral inputs.");
-  const int64_t bins = std::max(self.max().item<int64_t>() + 1, minlength);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const int64_t greatest = self.max().item<int64_t>();
+  TORCH_CHECK(greatest < kMost,
+              "maximum value of input overflowed, it should be < ",
+              kMost,
+              " but got ",
+              greatest);
+  const int64_t bins = std::max(greatest + 1, minlength);
   if (!has_weights) {
     return occurrences(self.to(at::kLong), bins);
   }

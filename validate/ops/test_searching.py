@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from against_cpu import check_error
 
 
 def _both(device, function, *tensors):
@@ -106,3 +107,7 @@ def test_counts(device):
     _both(device, lambda z: (z.count_nonzero(), z.count_nonzero((0, 2))), z)
     with pytest.raises(RuntimeError, match="1-d non-negative integral"):
         torch.bincount(-x.to(device) - 1)
+
+
+def test_bincount_of_the_greatest(device):
+    check_error(torch.bincount, device, torch.tensor([3, 2**63 - 1]))
