@@ -5,6 +5,7 @@
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/no_autocast.h"
 #include "../common/int_size.h"
+#include "../common/optional_tensor.h"
 
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution_backward_ops.h>
@@ -155,22 +156,24 @@ at::MemoryFormat memory_format_of(const Tensor& input, const Tensor& weight) {
   return at::MemoryFormat::Contiguous;
 }
 
+// `other` is named `name`, and may be undefined.
 void check_dtypes(const Tensor& input,
                   const Tensor& weight,
-                  const std::optional<Tensor>& bias) {
-  TORCH_CHECK(input.scalar_type() == weight.scalar_type(),
-              "Input type (",
-              input.toString(),
-              ") and weight type (",
-              weight.toString(),
-              ") should be the same");
-  TORCH_CHECK(!bias.has_value() || !bias->defined() ||
-                  bias->scalar_type() == input.scalar_type(),
-              "Input type (",
-              input.toString(),
-              ") and bias type (",
-              bias->toString(),
-              ") should be the same");
+                  const char* name,
+                  const Tensor& other) {
+  const auto check = [&input](const char* name, const Tensor& tensor) {
+    TORCH_CHECK(
+        !tensor.defined() || tensor.scalar_type() == input.scalar_type(),
+        "Input type (",
+        input.toString(),
+        ") and ",
+        name,
+        " type (",
+        tensor.toString(),
+        ") should be the same");
+  };
+  check("weight", weight);
+  check(name, other);
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(input.scalar_type()),
                               "\"convolution\" not implemented for '",
                               input.scalar_type(),
@@ -231,6 +234,35 @@ void check_output_padding(IntArrayRef output_padding,
       named("dilation", dilation, 1));
 }
 
+std::vector<int64_t> output_sizes(const Tensor& input,
+                                  const Tensor& weight,
+                                  IntArrayRef stride,
+                                  IntArrayRef padding,
+                                  IntArrayRef dilation,
+                                  bool transposed,
+                                  IntArrayRef output_padding,
+                                  int64_t groups) {
+  check_positive("dilation", dilation);
+  check_positive("kernel size", weight.sizes().slice(2));
+  if (!transposed) {
+    return at::native::conv_output_size(
+        input.sizes(), weight.sizes(), padding, stride, dilation);
+  }
+  TORCH_CHECK(weight.numel() > 0,
+              "non-empty weight tensor expected, but got: ",
+              weight.sizes());
+  check_output_padding(output_padding, stride, dilation);
+  std::vector<int64_t> sizes = at::native::conv_input_size(input.sizes(),
+                                                           weight.sizes(),
+                                                           padding,
+                                                           output_padding,
+                                                           stride,
+                                                           dilation,
+                                                           groups);
+  check_output_size(input, sizes);
+  return sizes;
+}
+
 Tensor convolution(const Tensor& input,
                    const Tensor& weight,
                    const std::optional<Tensor>& bias,
@@ -252,32 +284,21 @@ Tensor convolution(const Tensor& input,
              output_padding,
              groups);
   }
-  check_dtypes(input, weight, bias);
-  check_positive("dilation", dilation);
-  check_positive("kernel size", weight.sizes().slice(2));
-  if (transposed) {
-    check_output_padding(output_padding, stride, dilation);
-  }
-  const std::vector<int64_t> sizes =
-      transposed
-          ? at::native::conv_input_size(input.sizes(),
-                                        weight.sizes(),
-                                        padding,
-                                        output_padding,
-                                        stride,
-                                        dilation,
-                                        groups)
-          : at::native::conv_output_size(
-                input.sizes(), weight.sizes(), padding, stride, dilation);
-  if (transposed) {
-    check_output_size(input, sizes);
-  }
-  Tensor output = at::empty(
-      sizes, input.options().memory_format(memory_format_of(input, weight)));
+  const Tensor& bias_or_none = value_or_undefined(bias);
+  check_dtypes(input, weight, "bias", bias_or_none);
+  Tensor output =
+      at::empty(output_sizes(input,
+                             weight,
+                             stride,
+                             padding,
+                             dilation,
+                             transposed,
+                             output_padding,
+                             groups),
+                input.options().memory_format(memory_format_of(input, weight)));
   if (output.numel() == 0) {
     return output;
   }
-  const Tensor bias_or_none = bias.has_value() ? *bias : Tensor();
   const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   if (!transposed) {
     solve(kForward, input, weight, bias_or_none, output, geometry);
@@ -327,7 +348,9 @@ Tensor input_gradient(const Tensor& grad_output,
   Tensor grad_input =
       at::empty(input.sizes(),
                 input.options().memory_format(memory_format_of(input, weight)));
-  if (grad_input.numel() > 0) {
+  if (grad_output.numel() == 0) {
+    grad_input.zero_();
+  } else if (grad_input.numel() > 0) {
     if (transposed) {
       solve(kForward, grad_output, weight, {}, grad_input, geometry);
     } else {
@@ -364,7 +387,20 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
             groups,
             output_mask);
   }
-  check_dtypes(input, weight, std::nullopt);
+  check_dtypes(input, weight, "grad_output", grad_output);
+  const std::vector<int64_t> sizes = output_sizes(input,
+                                                  weight,
+                                                  stride,
+                                                  padding,
+                                                  dilation,
+                                                  transposed,
+                                                  output_padding,
+                                                  groups);
+  TORCH_CHECK(grad_output.sizes() == IntArrayRef(sizes),
+              "convolution_backward: expected grad_output of shape ",
+              IntArrayRef(sizes),
+              ", but got ",
+              grad_output.sizes());
   const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   Tensor grad_input, grad_weight, grad_bias;
   if (output_mask[1]) {

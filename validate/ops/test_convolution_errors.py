@@ -43,6 +43,36 @@ def test_sizes_and_dtypes_that_do_not_go(device, dims, transposed):
         function(x, weight[..., :0])
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_that_do_not_go(device, transposed):
+    x, weight = torch.ones(2, 4, 6, 6), torch.ones(4, 4, 3, 3)
+    grad = torch.ones(2, 4, *(13 if transposed else 3,) * 2)
+
+    def backward(grad):
+        tensors = (tensor.to(device) for tensor in (grad, x, weight))
+        options = ([2, 2], [1, 1], [1, 1], transposed, [int(transposed)] * 2, 1)
+        return torch.ops.aten.convolution_backward(
+            *tensors, [4], *options, [True, True, True]
+        )
+
+    grad = grad[..., :-1, :-1] if transposed else grad
+    backward(grad)
+    for dtype in (torch.float64, torch.float16, torch.int64):
+        with pytest.raises(RuntimeError, match=r"grad_output type .* should be"):
+            backward(grad.to(dtype))
+    for other in (grad[:1], grad[:, :2], grad[..., 1:], grad[..., :0]):
+        with pytest.raises(RuntimeError, match="expected grad_output of shape"):
+            backward(other)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_transposed_without_output_channels(device, dims):
+    function = getattr(F, f"conv_transpose{dims}d")
+    x = torch.ones(2, 4, *(8,) * dims, device=device, requires_grad=True)
+    with pytest.raises(RuntimeError, match="non-empty weight tensor expected"):
+        function(x, torch.ones(4, 0, *(3,) * dims, device=device))
+
+
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_transposed_output_padding_too_large(device, dims):
     function = getattr(F, f"conv_transpose{dims}d")
