@@ -68,10 +68,11 @@ void launch_columns(const char* kernel,
                     const Tensor& columns,
                     bool writes_image) {
   const Tensor& written = writes_image ? image : columns;
-  check_implemented(at::isFloatingType(written.scalar_type()) ||
-                        written.scalar_type() == at::kBool,
+  const at::ScalarType type = (writes_image ? columns : image).scalar_type();
+  check_implemented(at::isFloatingType(type) || type == at::kBool,
                     writes_image ? "col2im_out_cpu" : "im2col_out_cpu",
-                    written.scalar_type());
+                    type);
+  check_scalar_type(written, type);
   if (written.numel() == 0) {
     return;
   }

@@ -167,6 +167,23 @@ def test_shuffles_of_nothing(device, call):
     assert x.grad.shape == x.shape
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bool])
+def test_columns_in_an_out_of_another_dtype(device, dtype):
+    options = ([2, 2], [1, 1], [0, 0], [2, 2])
+    x = torch.arange(1.0, 37).view(1, 1, 6, 6)
+
+    def im2col(x):
+        out = torch.empty(1, 4, 9, dtype=dtype, device=x.device)
+        torch._C._nn.im2col(x, *options, out=out)
+
+    def col2im(x):
+        out = torch.empty(1, 1, 6, 6, dtype=dtype, device=x.device)
+        torch._C._nn.col2im(x.view(1, 4, 9), [6, 6], *options, out=out)
+
+    check_error(im2col, device, x)
+    check_error(col2im, device, x)
+
+
 @pytest.mark.parametrize(
     "call",
     [
