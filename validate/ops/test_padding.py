@@ -205,6 +205,14 @@ def test_dtypes(device, mode, dtype):
         lambda x: torch.ops.aten.reflection_pad2d_backward(x, x, (1, 1, 0, 0)),
         lambda x: torch.ops.aten.replication_pad2d_backward(x, x, (0, 0, 1, 0)),
         lambda x: torch.ops.aten.replication_pad2d_backward(x, x, (0, 0)),
+        lambda x: torch.ops.aten.reflection_pad2d.out(x, (0, 0, 0, 0), out=x.half()),
+        lambda x: torch.ops.aten.reflection_pad2d.out(x, (0, 0, 0, 0), out=x.double()),
+        lambda x: torch.ops.aten.reflection_pad2d_backward(x.half(), x, (0, 0, 0, 0)),
+        lambda x: torch.ops.aten.reflection_pad1d_backward(x[0].half(), x[0], (0, 0)),
+        lambda x: torch.ops.aten.replication_pad2d_backward.grad_input(
+            x, x, (0, 0, 0, 0), grad_input=x.half()
+        ),
+        lambda x: torch.ops.aten.replication_pad2d_backward(x, x.cfloat(), (0,) * 4),
     ],
 )
 def test_refuses_what_the_cpu_refuses(device, call):
