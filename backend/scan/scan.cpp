@@ -229,6 +229,8 @@ void extremes(const Tensor& self,
               Tensor& values,
               Tensor& indices,
               int64_t dim) {
+  check_scalar_type(values, self.scalar_type());
+  check_scalar_type(indices, at::kLong);
   if (self.numel() == 0) {
     return;
   }

@@ -214,3 +214,10 @@ def test_complex_products_behind_a_zero(device):
     x = torch.full((100,), 10, dtype=torch.complex64)
     x[0] = 0
     assert x.to(device).cumprod(0).count_nonzero() == 0
+
+
+@pytest.mark.parametrize("helper", [torch._cummax_helper, torch._cummin_helper])
+def test_results_of_extremes_of_another_dtype(device, helper):
+    x = torch.randn(3, 4)
+    check_error(lambda x: helper(x, x.half(), x.long(), 0), device, x)
+    check_error(lambda x: helper(x, x.clone(), x.int(), 0), device, x)
