@@ -104,18 +104,26 @@ struct ConvolutionGeometry {
   int64_t groups;
 };
 
-// `input` and `output` in the roles of a plain convolution.
+// `input` and `output` in the roles of a plain convolution. A stride that leads
+// past the padded image, where there is one output position, is cut to its
+// size: that fits ints.
 ConvolutionProblem problem_of(const ConvolutionArguments& a,
                               const ConvolutionGeometry& geometry) {
+  const Spatial input = spatial(a.input.sizes().slice(2), 1);
+  const Spatial padding = spatial(geometry.padding, 0);
+  Spatial stride = spatial(geometry.stride, 1);
+  for (size_t d = 0; d < stride.size(); ++d) {
+    stride[d] = std::min(stride[d], input[d] + 2 * padding[d]);
+  }
   return {a.input.size(0),
           a.input.size(1),
           a.output.size(1),
           geometry.groups,
-          spatial(a.input.sizes().slice(2), 1),
+          input,
           spatial(a.output.sizes().slice(2), 1),
           spatial(a.weight.sizes().slice(2), 1),
-          spatial(geometry.stride, 1),
-          spatial(geometry.padding, 0),
+          stride,
+          padding,
           spatial(geometry.dilation, 1),
           a.input.scalar_type(),
           needs_long_index({a.input, a.output}),

@@ -1,7 +1,7 @@
 // The data gradient of a convolution is a convolution of the output's gradient:
 // its weights have their filter elements reversed and their channels swapped.
 // Strides make it one for each remainder of the input's positions, which meet
-// only every stride-th filter element.
+// only every stride-th filter element, or none.
 #include "convolution.h"
 
 #include "../../cpp/aten/launch.h"
@@ -37,8 +37,13 @@ struct Remainder {
   Spatial element;
 };
 
+// Of those that meet an element.
 int64_t remainders_of(const ConvolutionProblem& p) {
-  return p.stride[0] * p.stride[1] * p.stride[2];
+  int64_t count = 1;
+  for (size_t d = 0; d < p.stride.size(); ++d) {
+    count *= std::min(p.stride[d], p.kernel[d]);
+  }
+  return count;
 }
 
 Remainder remainder_of(const ConvolutionProblem& p, int64_t index) {
@@ -49,14 +54,16 @@ Remainder remainder_of(const ConvolutionProblem& p, int64_t index) {
   forward.stride = {1, 1, 1};
   for (size_t d = 0; d < p.stride.size(); ++d) {
     const int64_t stride = p.stride[d];
-    const int64_t position = index % stride;
-    index /= stride;
+    const int64_t count = std::min(stride, p.kernel[d]);
+    const int64_t element = index % count;
+    index /= count;
+    const int64_t before = (p.padding[d] - element) % stride;
+    const int64_t position = before > 0 ? stride - before : -before;
     remainder.position[d] = position;
-    remainder.element[d] = (position + p.padding[d]) % stride;
+    remainder.element[d] = element;
     forward.output[d] =
         ceil_div(std::max<int64_t>(p.input[d] - position, 0), stride);
-    forward.kernel[d] = ceil_div(
-        std::max<int64_t>(p.kernel[d] - remainder.element[d], 0), stride);
+    forward.kernel[d] = ceil_div(p.kernel[d] - element, stride);
     forward.padding[d] =
         forward.kernel[d] - 1 - (position + p.padding[d]) / stride;
   }
@@ -70,8 +77,8 @@ bool supports_direct_grouped_data(const ConvolutionProblem& p,
   bool is_supported = p.dilation == Spatial{1, 1, 1};
   for (int64_t index = 0; is_supported && index < remainders_of(p); ++index) {
     const ConvolutionProblem forward = remainder_of(p, index).forward;
-    is_supported = forward.filter_size() == 0 || forward.pixels() == 0 ||
-                   supports_direct_grouped(forward, device);
+    is_supported =
+        forward.pixels() == 0 || supports_direct_grouped(forward, device);
   }
   return is_supported;
 }
@@ -84,7 +91,11 @@ bool prefers_direct_grouped_data(const ConvolutionProblem& p,
 void direct_grouped_backward_data(const ConvolutionProblem& p,
                                   const ConvolutionArguments& a) {
   const Tensor weight = swap_channels(p, a.weight);
-  for (int64_t index = 0; index < remainders_of(p); ++index) {
+  const int64_t remainders = remainders_of(p);
+  if (remainders < p.stride[0] * p.stride[1] * p.stride[2]) {
+    a.input.zero_();
+  }
+  for (int64_t index = 0; index < remainders; ++index) {
     const Remainder remainder = remainder_of(p, index);
     Tensor filter = weight;
     Tensor image = a.input;
@@ -94,9 +105,7 @@ void direct_grouped_backward_data(const ConvolutionProblem& p,
       image =
           image.slice(d + 2, remainder.position[d], std::nullopt, p.stride[d]);
     }
-    if (filter.numel() == 0) {
-      image.zero_();
-    } else if (image.numel() > 0) {
+    if (image.numel() > 0) {
       direct_grouped_forward(remainder.forward,
                              {a.output, filter, Tensor(), image, true});
     }

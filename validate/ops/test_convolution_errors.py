@@ -1,9 +1,11 @@
-"""Convolutions that raise, in PyTorch's words, and parameters that are far apart."""
+"""Convolutions that raise, in PyTorch's words, parameters that are far apart and
+strides that lead past the image."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from against_cpu import channels_last, check, contiguous
 from torch.nn import functional as F
 
 
@@ -126,3 +128,25 @@ def test_parameters_beyond_int32(device, transposed):
     result = function(*tensors)
     expected = function(*(tensor.cpu().double() for tensor in tensors))
     torch.testing.assert_close(result.cpu().double(), expected, rtol=0.01, atol=0.01)
+
+
+# Of input and output channels, and groups.
+_CHANNELS = [(4, 4, 1), (32, 32, 1), (3, 4, 1), (16, 16, 16), (4, 8, 4), (8, 8, 2)]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("channels", _CHANNELS)
+@pytest.mark.parametrize("stride", [3000, 2**31 - 1, 2**31, 2**32])
+def test_strides_past_the_image(device, stride, channels, layout):
+    ins, outs, groups = channels
+    options = {"stride": (stride, 3), "padding": 1, "groups": groups}
+    weight = torch.randn(outs, ins // groups, 3, 3)
+    x = layout(torch.randn(2, ins, 8, 9))
+    check(lambda x, weight: F.conv2d(x, weight, **options), [x, weight], device)
+    # The CPU has ints here.
+    options["stride"] = (min(stride, 2**31 - 1), 3)
+    x, weight = layout(torch.randn(2, outs, 1, 4)), torch.randn(weight.shape)
+    check(
+        lambda x, weight: F.conv_transpose2d(x, weight, **options), [x, weight], device
+    )
