@@ -116,7 +116,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void col2im(
       const int pixel_w = pixel_of(g, 1, w, tap_w);
       if (pixel_w < 0) continue;
       const int row = (channel * g->kernel_size[0] + tap_h) * g->kernel_size[1] + tap_w;
-      const int pixel = pixel_h * g->pixels[1] + pixel_w;
+      const long pixel = (long)pixel_h * g->pixels[1] + pixel_w;
       const compute_t value =
           LOAD(POINTER(columns), batch * g->columns_strides[0] + row * g->columns_strides[1] +
                                      pixel * g->columns_strides[2]);

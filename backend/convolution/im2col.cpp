@@ -2,6 +2,7 @@
 #include "../../cpp/aten/fallback.h"
 #include "../../cpp/aten/launch.h"
 #include "../common/dtype_check.h"
+#include "../common/int_size.h"
 #include "kernel_sources.h"
 
 #include <ATen/native/Resize.h>
@@ -86,12 +87,14 @@ void launch_columns(const char* kernel,
   geometry.channels = static_cast<int32_t>(image.size(1));
   for (int i = 0; i < 2; ++i) {
     const int64_t size = image.size(2 + i);
-    geometry.image[i] = static_cast<int32_t>(size);
-    geometry.pixels[i] = static_cast<int32_t>(window.pixels(size, i));
-    geometry.kernel_size[i] = static_cast<int32_t>(window.kernel_size[i]);
-    geometry.dilation[i] = static_cast<int32_t>(window.dilation[i]);
-    geometry.padding[i] = static_cast<int32_t>(window.padding[i]);
-    geometry.stride[i] = static_cast<int32_t>(window.stride[i]);
+    geometry.image[i] = int_size(kernel, size);
+    geometry.pixels[i] = int_size(kernel, window.pixels(size, i));
+    geometry.kernel_size[i] = int_size(kernel, window.kernel_size[i]);
+    geometry.dilation[i] = int_size(kernel, window.dilation[i]);
+    geometry.padding[i] = int_size(kernel, window.padding[i]);
+    // A longer one leads past the padded image.
+    geometry.stride[i] = int_size(
+        kernel, std::min(window.stride[i], size + 2 * window.padding[i]));
   }
   const int64_t inner = written.size(-1);
   const bool by_rows = !writes_image && aten::device_of(written).is_cpu();

@@ -167,6 +167,23 @@ def test_shuffles_of_nothing(device, call):
     assert x.grad.shape == x.shape
 
 
+@pytest.mark.parametrize("stride", [30, 2**31 - 1, 2**31, 2**32])
+def test_strides_past_the_image(device, stride):
+    x = torch.randn(2, 3, 7, 9)
+    check(lambda x: F.unfold(x, 3, padding=1, stride=(2, stride)), [x], device)
+
+
+@pytest.mark.slow
+def test_columns_of_more_positions_than_ints(device):
+    height, padding = 66, 2**24
+    width = 2 * padding + 1
+    columns = torch.zeros(1, 1, height * width, dtype=torch.bool, device=device)
+    columns[0, 0, 65 * width + padding] = True
+    window = ([1, 1], [1, 1], [0, padding], [1, 1])
+    image = torch.ops.aten.col2im(columns, [height, 1], *window)
+    assert image.nonzero().tolist() == [[0, 0, 65, 0]]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bool])
 def test_columns_in_an_out_of_another_dtype(device, dtype):
     options = ([2, 2], [1, 1], [0, 0], [2, 2])
