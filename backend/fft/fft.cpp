@@ -404,6 +404,14 @@ Tensor fft_c2r(const Tensor& self,
                int64_t last_dim_size) {
   TORCH_CHECK(self.is_complex());
   if (!dim.empty() && runs_on_device(self)) {
+    TORCH_CHECK(
+        last_dim_size > 0 && self.size(dim.back()) == last_dim_size / 2 + 1,
+        "_fft_c2r: expected ",
+        last_dim_size / 2 + 1,
+        " elements along the last dimension for a signal of ",
+        last_dim_size,
+        ", but got ",
+        self.size(dim.back()));
     Tensor out = transform_to_real(self, dim, normalization, last_dim_size);
     if (out.defined()) {
       return out;

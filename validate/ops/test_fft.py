@@ -247,6 +247,15 @@ def test_errors_are_torchs(device, call):
     assert str(raised.value).split("\n")[0] == str(expected.value).split("\n")[0]
 
 
+def test_a_half_spectrum_of_another_size(device):
+    x = torch.ones(2, 4, dtype=torch.complex64, device=device)
+    for size in (0, 4, 5, 8):
+        with pytest.raises(RuntimeError, match="elements along the last dimension"):
+            torch.ops.aten._fft_c2r(x, [1], 0, size)
+    for size in (6, 7):
+        assert torch.ops.aten._fft_c2r(x, [1], 0, size).shape == (2, size)
+
+
 # Lines of several passes over memory, and half spectra whose lines are no product of
 # small primes: (2, 2046) and (3, 90000) have 1024 and 45001 elements in a line.
 @pytest.mark.parametrize(
