@@ -384,6 +384,7 @@ void bind_memory(py::module_& m) {
         }));
   m.def("_kept_results", wrap_pybind_function(&device::kept_results));
   m.def("_take_memory", wrap_pybind_function(&device::take_memory));
+  m.def("_follow_stream", wrap_pybind_function_no_gil(&device::follow_stream));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "../aten/launch.h"
 #include "../device/stream.h"
+#include "../runtime/command_graph.h"
 #include "../runtime/host_wait.h"
 #include "../runtime/kernel_arguments.h"
 
@@ -69,6 +70,8 @@ RawKernel raw_kernel(int device_index,
 // Sub-buffers made for one launch.
 class SubBuffers {
  public:
+  SubBuffers() = default;
+  SubBuffers(SubBuffers&&) = default;
   ~SubBuffers() {
     for (const cl_mem memory : created_) {
       runtime::release_memory(memory);
@@ -163,6 +166,9 @@ void launch(const RawKernel& raw,
   }
   runtime::NDRange range{3, global, local};
   queue.launch(*raw.kernel, range);
+  if (runtime::CommandGraph* graph = queue.capturing()) {
+    graph->keep(std::make_shared<SubBuffers>(std::move(sub_buffers)));
+  }
   for (const void* address : written) {
     queue.wrote(address);
   }

@@ -6,6 +6,7 @@
 
 #include "../runtime/caching_allocator.h"
 #include "../runtime/pending_launch.h"
+#include "../runtime/queue_order.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -36,12 +37,10 @@ std::vector<size_t> kept_results(const std::vector<at::Tensor>& results,
   return kept;
 }
 
-std::vector<at::Tensor> take_memory(const std::vector<at::Tensor>& results) {
-  TORCH_CHECK(!results.empty(), "opencl: take_memory of no tensors");
-  const c10::Storage& storage = results[0].storage();
-  // A pending launch knows the memory by its place.
-  runtime::flush_pending(storage.device().index());
-  const c10::DeviceGuard guard(storage.device());
+namespace {
+
+std::vector<at::Tensor> take_group(const std::vector<at::Tensor>& results) {
+  const c10::Storage& storage = results.at(0).storage();
   c10::DataPtr own = allocator()->allocate(storage.nbytes());
   allocator()->copy_data(own.mutable_get(), storage.data(), storage.nbytes());
   const c10::Storage taken(c10::Storage::use_byte_size_t{},
@@ -58,6 +57,32 @@ std::vector<at::Tensor> take_memory(const std::vector<at::Tensor>& results) {
                               result.strides()));
   }
   return moved;
+}
+
+}  // namespace
+
+Groups take_memory(const Groups& groups) {
+  const c10::Device device = groups.at(0).at(0).device();
+  const c10::DeviceGuard guard(device);
+  runtime::Queue& queue = current_queue(device.index());
+  // A pending launch knows the memory by its place.
+  runtime::flush_pending(device.index());
+  runtime::wait_for_others(queue);
+  Groups moved;
+  for (const auto& group : groups) {
+    moved.push_back(take_group(group));
+  }
+  runtime::let_others_wait(queue);
+  return moved;
+}
+
+int64_t follow_stream(int64_t last) {
+  const int device_index = current_device();
+  runtime::Queue& queue = current_queue(device_index);
+  if (last >= 0 && last != queue.stream_id()) {
+    runtime::wait_for(queue, runtime::queue(device_index, last));
+  }
+  return queue.stream_id();
 }
 
 }  // namespace torch_opencl::device

@@ -2,6 +2,7 @@
 
 #include "error.h"
 #include "error_record.h"
+#include "queue_order.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -168,8 +169,18 @@ void CommandGraph::end_packing(const Queue& queue,
   blocks_.begin_pool(pool_.id(), queue.stream_id());
 }
 
+void CommandGraph::keep(std::shared_ptr<void> resource) {
+  const std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(resource));
+}
+
 void CommandGraph::replay(Queue& queue) {
   queue.flush_pending();
+  // Replays share the graph's memory.
+  if (replayed_on_ != nullptr && replayed_on_ != &queue) {
+    wait_for(queue, *replayed_on_);
+  }
+  replayed_on_ = &queue;
   std::vector<PhiloxState> states;
   for (const Source& source : sources_) {
     states.push_back(source.next(source.count));

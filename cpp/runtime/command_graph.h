@@ -79,7 +79,10 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
                      const PackedKey& key);
   void end_packing(const Queue& queue, std::shared_ptr<void> packed);
 
-  // Enqueues all of it.
+  // `resource`, which a command uses, lives as long as the graph.
+  void keep(std::shared_ptr<void> resource);
+
+  // Enqueues all of it, behind the replay before, whatever the queue of that.
   void replay(Queue& queue);
   // A line a command.
   void print(std::ostream& to) const;
@@ -148,9 +151,11 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
   std::mutex mutex_;            // of what follows, during the capture
   std::vector<Queue*> queues_;  // that it captures from
   std::vector<Command> commands_;
+  std::vector<std::shared_ptr<void>> kept_;
   std::vector<Source> sources_;
   size_t packing_ = 0;                    // the open one's place, plus one
   std::map<cl_kernel, cl_uint> reports_;  // the argument, by the original
+  Queue* replayed_on_ = nullptr;          // by the last replay
 };
 
 }  // namespace torch_opencl::runtime

@@ -1,6 +1,7 @@
 // The queues of every device.
 #include "error.h"
 #include "queue.h"
+#include "queue_order.h"
 
 #include <atomic>
 #include <mutex>
@@ -94,6 +95,31 @@ bool flush_pending(int device_index) {
     had_any |= queue.flush_pending();
   });
   return had_any;
+}
+
+void wait_for(Queue& queue, Queue& other) {
+  other.flush_pending();
+  queue.wait(other.record_enqueued());
+}
+
+void wait_for_others(Queue& queue) {
+  for_each_queue(queue.device().index(), [&queue](Queue& other) {
+    if (&other != &queue) {
+      wait_for(queue, other);
+    }
+  });
+}
+
+void let_others_wait(Queue& queue) {
+  Event marker;  // of nothing where there is no other
+  for_each_queue(queue.device().index(), [&](Queue& other) {
+    if (&other != &queue && other.capturing() == nullptr) {
+      if (!marker) {
+        marker = queue.record();
+      }
+      other.wait(marker);
+    }
+  });
 }
 
 void set_profiling(bool profiles) {

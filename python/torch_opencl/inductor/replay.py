@@ -21,6 +21,7 @@ from torch._inductor.cudagraph_utils import (
 )
 from torch._inductor.output_code import CompiledFxGraph
 
+from .. import _C
 from . import seeds
 from .results import Place, Results
 
@@ -188,6 +189,7 @@ class _Capture:
     ) -> None:
         self.addresses = addresses
         self._kept, self._sources = kept, sources
+        self._stream = _C._follow_stream(-1)
         self._results = Results()
         self._inputs: dict[int, Place] = {}
         given, fixed = list(inputs), set()
@@ -217,6 +219,7 @@ class _Capture:
         _captures[self] = self._results.addresses() | fixed
 
     def replay(self, inputs: list) -> tuple:
+        self._stream = _C._follow_stream(self._stream)
         self._results.reclaim()
         if self._inputs:
             torch._foreach_copy_(

@@ -54,5 +54,8 @@ class Results:
         For others the current stream waits for the streams that were recorded."""
         first = [group[0] for group in self._groups]
         uses = [len(group) for group in self._groups]
-        for number in _C._kept_results(first, uses):
-            self._groups[number] = _C._take_memory(self._groups[number])
+        kept = _C._kept_results(first, uses)
+        if kept:
+            moved = _C._take_memory([self._groups[number] for number in kept])
+            for number, group in zip(kept, moved, strict=True):
+                self._groups[number] = group
