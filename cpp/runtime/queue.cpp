@@ -146,14 +146,18 @@ void Queue::throw_failed(int code, const char* call) {
   throw OpenCLError(code, text);
 }
 
+// With locks held, so without a check for interrupts.
+static void wait_in_driver(const Event& event) {
+  ++waits.events;
+  const cl_event handle = event.handle();
+  OPENCL_CHECK(api().clWaitForEvents(1, &handle));
+}
+
 void Queue::bound_enqueued() {
   const std::lock_guard lock(markers_mutex_);
   std::swap(markers_[0], markers_[1]);
   if (markers_[1] && !markers_[1].query()) {
-    // With locks held, so without a check for interrupts.
-    ++waits.events;
-    const cl_event marker = markers_[1].handle();
-    OPENCL_CHECK(api().clWaitForEvents(1, &marker));
+    wait_in_driver(markers_[1]);
   }
   markers_[1] = record_enqueued();
 }
@@ -244,7 +248,7 @@ void Queue::touch(cl_mem memory) {
   static constexpr cl_uint first_use = 0;
   enqueue_write(memory, 0, &first_use, sizeof(first_use), false);
   if (capturing() != nullptr) {  // a replay may be on a stream of its own
-    record_enqueued().synchronize();
+    wait_in_driver(record_enqueued());
   }
 }
 
@@ -400,7 +404,6 @@ Event Queue::record_enqueued() {
   if (code != CL_SUCCESS) {
     throw_failed(code, "clEnqueueMarkerWithWaitList");
   }
-  ++enqueue_count_;
   // Whoever polls the event must see it make progress.
   flush();
   return Event(event);

@@ -117,7 +117,7 @@ class Queue {
   // A command that writes at `address` was enqueued or captured; null is none.
   void wrote(const void* address);
 
-  // The first use of new memory, ahead of the pending launch.
+  // Zeroes four bytes, ahead of the pending launch and past a capture.
   void touch(cl_mem memory);
   // Byte offsets. A null memory or zero bytes is a no-op.
   void copy(cl_mem source,

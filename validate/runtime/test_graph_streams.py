@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from captures import on_device  # noqa: F401
@@ -83,3 +85,71 @@ def test_pointers_of_a_raw_kernel(device):
         kernel((4,), (256,), (torch.zeros(1024, device=device), padding))
     graph.replay()
     assert torch.equal(y.cpu(), torch.arange(1024.0) + 1)
+
+
+def test_a_report_that_is_raised_in_a_capture(device):
+    """It is cleared at once, not by the replays."""
+    x, index = torch.zeros(4, device=device), torch.tensor([9], device=device)
+    y = torch.zeros(4, device=device)
+    torch.opencl.synchronize()
+    with torch.opencl.Stream(device) as stream:
+        x[index]
+        event = stream.record_event()
+        graph = torch.accelerator.Graph()
+        graph.capture_begin()  # no wait, as __enter__ has
+        y.add_(1)
+        with pytest.raises(IndexError, match="index 9 is out of bounds"):
+            event.synchronize()
+        graph.capture_end()
+        stream.synchronize()
+        x[index]
+        graph.replay()
+        with pytest.raises(IndexError, match="index 9 is out of bounds"):
+            stream.synchronize()
+        assert y.tolist() == [1] * 4
+
+
+def test_memory_statistics_beside_a_capture(device):
+    """New memory of a stream that captures waits for its first use, and another
+    thread asks the allocator meanwhile."""
+    run_script(
+        """
+        import threading, time
+        torch.opencl.set_device(DEVICE)
+        a = torch.randn(512, 512, device=DEVICE)
+        a @ a
+        torch.opencl.synchronize()
+        done = False
+
+        def ask():
+            while not done:
+                torch.opencl.memory_allocated()
+
+        start = time.monotonic()
+        with torch.opencl.Stream(DEVICE):
+            while time.monotonic() - start < 0.3:
+                a @ a
+            graph = torch.accelerator.Graph()
+            graph.capture_begin()
+            thread = threading.Thread(target=ask, daemon=True)
+            thread.start()
+            torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE)
+            graph.capture_end()
+        done = True
+        thread.join()
+        """,
+        device,
+    )
+
+
+def test_polling_a_stream(device):
+    """A poll is no command: the next one asks for the same marker."""
+    x = torch.zeros(1000, device=device)
+    stream = torch.opencl.current_stream()
+    found = []
+    for _ in range(10):
+        x.add_(1)
+        stream.query()
+        time.sleep(0.1)
+        found.append(stream.query())
+    assert sum(found) > 7
