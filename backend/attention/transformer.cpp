@@ -44,11 +44,14 @@ at::ScalarType dtype_after_cast(const Tensor& tensor, at::ScalarType dtype) {
 Tensor additive_mask(const Tensor& mask,
                      std::optional<int64_t> mask_type,
                      const Tensor& like) {
+  // Integers hide, as bools do.
+  const bool hides =
+      at::isIntegralType(mask.scalar_type(), /*includeBool=*/true);
   const Tensor bias =
-      mask.scalar_type() == at::kBool
-          ? at::zeros(mask.sizes(), like.options())
-                .masked_fill_(mask, -std::numeric_limits<double>::infinity())
-          : mask.to(like.scalar_type());
+      hides ? at::zeros(mask.sizes(), like.options())
+                  .masked_fill_(mask.to(at::kBool),
+                                -std::numeric_limits<double>::infinity())
+            : mask.to(like.scalar_type());
   return mask_type == kPaddingMask
              ? bias.view({mask.size(0), 1, 1, mask.size(1)})
              : bias;

@@ -147,6 +147,23 @@ def test_self_attention(device, need_weights, average, padding):
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
+def test_integer_masks_hide(device, need_weights):
+    module = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+    x, hidden = torch.randn(2, 5, 16), torch.tensor([[0, 0, 0, 0, 1]] * 2)
+
+    def attend(there):
+        given = x.to(there)
+        weights = [p.to(there) for p in module.parameters()]
+        mask = hidden.to(there, torch.uint8)
+        with torch.no_grad():
+            return torch._native_multi_head_attention(
+                given, given, given, 16, 2, *weights, mask, need_weights, True, 1
+            )[0].cpu()
+
+    torch.testing.assert_close(attend(device), attend("cpu"), rtol=0, atol=ATOL)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
 def test_scores_beyond_float16(device, need_weights):
     """Products of queries and keys are, their scaled ones are not."""
     module = nn.MultiheadAttention(64, 2, batch_first=True, bias=True).eval().half()
