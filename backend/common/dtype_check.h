@@ -26,6 +26,15 @@ inline void check_scalar_type(const at::Tensor& tensor, at::ScalarType type) {
               c10::toString(tensor.scalar_type()));
 }
 
+// The same in a TensorIterator's words.
+inline void check_same_dtype(const at::Tensor& tensor, at::ScalarType type) {
+  TORCH_CHECK(tensor.scalar_type() == type,
+              "Found dtype ",
+              tensor.scalar_type(),
+              " but expected ",
+              type);
+}
+
 // `out` holds what has been computed in `type`.
 inline void check_castable(at::ScalarType type, const at::Tensor& out) {
   TORCH_CHECK(at::canCast(type, out.scalar_type()),

@@ -47,6 +47,7 @@ Tensor& binary_cross_entropy_out(const Tensor& self,
                                  int64_t reduction,
                                  Tensor& out) {
   check_floating("binary_cross_entropy", self);
+  check_same_dtype(out, self.scalar_type());
   if (reduction != at::Reduction::None) {
     const aten::NoAutocast guard;  // which refuses the op
     const Tensor losses =

@@ -137,6 +137,7 @@ Tensor& multi_margin_loss_out(const Tensor& self,
   if (self.numel() == 0) {
     return out.zero_();
   }
+  check_scalar_type(out, self.scalar_type());
   const Tensor elements = elements_like(self);
   launch(self,
          sources::margin_loss,
@@ -246,6 +247,7 @@ std::tuple<Tensor&, Tensor&> multilabel_margin_loss_forward_out(
     output.zero_();
     return {output, is_target};
   }
+  check_scalar_type(output, self.scalar_type());
   check_scalar_type(is_target, self.scalar_type());
   const Tensor elements = elements_like(self);
   Samples samples = samples_of(self, elements, classes);

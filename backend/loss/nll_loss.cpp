@@ -327,7 +327,10 @@ std::tuple<Tensor&, Tensor&> nll_loss2d_forward_out(
     Tensor& total_weight) {
   const Tensor& weight = value_or_undefined(weight_opt);
   check_2d(self, target, weight);
-  check_types("nll_loss2d_forward_out_frame", self, target, {weight});
+  check_types("nll_loss2d_forward_out_frame",
+              self,
+              target,
+              {weight, output, total_weight});
   at::native::resize_output(
       output,
       reduction == at::Reduction::None ? target.sizes() : at::IntArrayRef());
@@ -372,7 +375,7 @@ Tensor& nll_loss2d_backward_out(const Tensor& grad_output,
   check_types("nll_loss2d_backward_out_frame",
               self,
               target,
-              {grad_output, weight, total_weight});
+              {grad_output, weight, total_weight, grad_input});
   if (reduction == at::Reduction::None) {
     TORCH_CHECK(grad_output.dim() == 3,
                 "grad_output must have same dimension as target (3) but got "

@@ -213,6 +213,7 @@ void forward(const Kind& kind,
              const Tensor& self,
              IntArrayRef padding,
              const Tensor& out) {
+  check_scalar_type(out, self.scalar_type());
   launch_pad(kind, self, out, padding, false);
 }
 
@@ -220,6 +221,7 @@ void backward(const Kind& kind,
               const Tensor& grad_output,
               IntArrayRef padding,
               const Tensor& grad_input) {
+  check_scalar_type(grad_input, grad_output.scalar_type());
   launch_pad(kind, grad_input, grad_output, padding, true);
 }
 

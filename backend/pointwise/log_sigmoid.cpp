@@ -36,6 +36,7 @@ std::tuple<Tensor&, Tensor&> log_sigmoid_forward_output(const Tensor& self,
                                                         Tensor& buffer) {
   check_floating("log_sigmoid_cpu", self);
   check_scalar_type(output, self.scalar_type());
+  check_scalar_type(buffer, self.scalar_type());
   auto iter = at::TensorIteratorConfig()
                   .add_output(output)
                   .add_const_input(self)

@@ -333,6 +333,7 @@ Tensor& adaptive_avg_pool3d_backward_out(const Tensor& grad_output,
                                          const Tensor& self,
                                          Tensor& grad_input) {
   check_adaptive_backward<3>(grad_output, self);
+  check_scalar_type(grad_input, self.scalar_type());
   at::native::resize_output(grad_input, self.sizes());
   adaptive_backward(3, grad_output, grad_input);
   return grad_input;

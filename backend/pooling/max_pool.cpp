@@ -41,6 +41,8 @@ void forward(const char* name,
              const Tensor& out,
              const Tensor& indices) {
   check_number(name, self);
+  check_scalar_type(out, self.scalar_type());
+  check_scalar_type(indices, at::kLong);
   if (out.numel() == 0) {
     return;
   }
@@ -63,7 +65,9 @@ void backward(const char* name,
               const Tensor& grad_output,
               const Tensor& indices,
               const Tensor& grad_input) {
-  check_floating(name, grad_input);
+  check_floating(name, grad_output);
+  check_scalar_type(grad_input, grad_output.scalar_type());
+  check_scalar_type(indices, at::kLong);
   if (grad_input.numel() == 0) {
     return;
   }

@@ -81,11 +81,7 @@ Tensor binomial(const Tensor& count,
                 MaybeGenerator generator) {
   check_floating("binomial_cpu", count);
   const auto [n, p] = at::expand_outplace(count, prob);
-  TORCH_CHECK(n->scalar_type() == p->scalar_type(),
-              "Found dtype ",
-              p->scalar_type(),
-              " but expected ",
-              n->scalar_type());
+  check_same_dtype(*p, n->scalar_type());
   return draw(*n, *p, generator, "BINOMIAL");
 }
 

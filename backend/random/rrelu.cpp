@@ -36,6 +36,7 @@ Tensor& rrelu_with_noise_out(const Tensor& self,
     return at::leaky_relu_out(out, self, slope);
   }
   check_floating("rrelu_with_noise_out_cpu", self);
+  check_scalar_type(out, self.scalar_type());
   const Tensor slopes = at::empty_like(self);
   slopes.uniform_(lower.toDouble(), upper.toDouble(), std::move(generator));
   noise.copy_(slopes.masked_fill_(self.le(0).logical_not_(), 1));
