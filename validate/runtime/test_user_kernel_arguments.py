@@ -192,6 +192,34 @@ def test_tensors_of_raw_kernels(device):
         torch.opencl.compile_kernel(None, "k", device=device)
 
 
+@pytest.mark.parametrize(
+    "parameters, count",
+    [
+        ("global float *x_memory, ulong n, ulong x_offset", 3),
+        ("ulong x_offset, global float *x_memory", 2),
+        ("global float *x_memory, uint x_offset", 2),
+        ("global float *x_memory, ulong y_offset", 2),
+        ("ulong x_memory, ulong x_offset, global float *y", 3),
+        ("TENSOR(float, x), ulong y_offset", 2),
+    ],
+)
+def test_a_buffer_and_its_offset_are_next_to_each_other(device, parameters, count):
+    kernel = raw(code=f"kernel void k({parameters}) {{}}")
+    with pytest.raises(TypeError, match=f"expected {count} arguments"):
+        kernel((1,), (1,), (torch.zeros(4, device=device),) * 4)
+
+
+def test_an_offset_behind_another_parameter_is_a_number(device):
+    kernel = raw(
+        code="""kernel void k(global float *x_memory, ulong n, ulong x_offset) {
+          x_memory[x_offset] = n;
+        }"""
+    )
+    x = torch.zeros(4, device=device)
+    kernel((1,), (1,), (x, 7, 2))
+    assert x.cpu().tolist() == [0, 0, 7, 0]
+
+
 @pytest.mark.parametrize("length", [10, 40_000, 400_000])
 def test_file_names_of_any_length(device, length):
     code = f'#line 7 "{"f" * length}"\nkernel void k(int n) {{ missing; }}'

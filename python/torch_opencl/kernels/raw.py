@@ -59,20 +59,20 @@ def _plain(type_name: str) -> str:
 
 def _parameters(arguments: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """Kind, type and name of what a caller passes. TENSOR(float, x), which is
-    float *x_memory and ulong x_offset, is one of kind ``tensor``."""
-    names = {name for _, _, name in arguments}
-    pairs = {
-        name
-        for name in names
-        if name.endswith("_memory")
-        and f"{name.removesuffix('_memory')}_offset" in names
-    }
-    offsets = {f"{name.removesuffix('_memory')}_offset" for name in pairs}
-    return [
-        ("tensor" if name in pairs else kind, type_name, name)
-        for kind, type_name, name in arguments
-        if name not in offsets
-    ]
+    float *x_memory and right behind it ulong x_offset, is one of kind ``tensor``."""
+    found: list[tuple[str, str, str]] = []
+    for kind, type_name, name in arguments:
+        before = found[-1] if found else ("", "", "")
+        if (
+            before[0] == "buffer"
+            and before[2].endswith("_memory")
+            and name == f"{before[2].removesuffix('_memory')}_offset"
+            and (kind, _plain(type_name)) == ("value", "ulong")
+        ):
+            found[-1] = ("tensor", *before[1:])
+        else:
+            found.append((kind, type_name, name))
+    return found
 
 
 def _described(
