@@ -32,14 +32,15 @@ using namespace torch_opencl::aten;
 using at::IntArrayRef;
 using at::Tensor;
 
-int32_t divisor_of(const std::optional<int64_t>& divisor_override) {
+// 0 where there is none.
+int64_t divisor_of(const std::optional<int64_t>& divisor_override) {
   TORCH_CHECK(!divisor_override.has_value() || *divisor_override != 0,
               "divisor must be not zero");
-  return static_cast<int32_t>(divisor_override.value_or(0));
+  return divisor_override.value_or(0);
 }
 
 // Each window one element, which is its own average.
-bool is_identity(const Window& window, int32_t divisor) {
+bool is_identity(const Window& window, int64_t divisor) {
   return !window.adaptive && window.kernel_size == Axes{1, 1, 1} &&
          window.stride == Axes{1, 1, 1} && window.padding == Axes{0, 0, 0} &&
          divisor == 0;
@@ -63,7 +64,7 @@ void forward(const Window& window,
              const std::optional<int64_t>& divisor_override,
              const Tensor& self,
              const Tensor& out) {
-  const int32_t divisor = divisor_of(divisor_override);
+  const int64_t divisor = divisor_of(divisor_override);
   if (out.numel() == 0) {
     return;
   }
@@ -108,7 +109,7 @@ bool repeats_gradients(const Window& window,
 }
 
 void repeat_gradients(const Window& window,
-                      int32_t divisor,
+                      int64_t divisor,
                       const Tensor& grad_output,
                       const Tensor& grad_input) {
   const int64_t rows = window.kernel_size[1], columns = window.kernel_size[2];
@@ -127,7 +128,7 @@ void backward(const Window& window,
               const std::optional<int64_t>& divisor_override,
               const Tensor& grad_output,
               const Tensor& grad_input) {
-  const int32_t divisor = divisor_of(divisor_override);
+  const int64_t divisor = divisor_of(divisor_override);
   if (grad_input.numel() == 0) {
     return;
   }

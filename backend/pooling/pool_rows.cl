@@ -372,7 +372,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void max_pool_rows(MAX_POO
 
 // What the sums of outputs [width, width + LANES) are divided by.
 inline lanes_t divisors_of(
-    const geometry_t *g, int width, compute_t counted_plane, int divisor_override) {
+    const geometry_t *g, int width, compute_t counted_plane, long divisor_override) {
   if (divisor_override) return (lanes_t)(compute_t)divisor_override;
   const where_t begin = (where_t)(width * g->stride[2] - g->padding[2]) +
                         RAMP * (where_t)g->stride[2];

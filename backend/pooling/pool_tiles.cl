@@ -20,7 +20,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pool_backward_tiles(
     TENSOR(storage_t, grad_input),
     CONST_TENSOR(long, indices),
 #else
-    const int divisor_override,
+    const long divisor_override,
     TENSOR(storage_t, grad_input),
 #endif
     CONST_TENSOR(storage_t, grad_output)

@@ -423,6 +423,27 @@ def test_errors_are_the_cpus(device, call):
     check_error(call, device, x)
 
 
+# Each with kernels of its own.
+_DIVIDED = [
+    (F.avg_pool2d, (2, 3, 5, 6), 2, {}),
+    (F.avg_pool2d, (2, 3, 6, 40), 2, {}),
+    (F.avg_pool2d, (2, 3, 9, 40), 3, {"stride": 1, "padding": 1}),
+    (F.avg_pool2d, (1, 2, 9, 50), 3, {"stride": 4}),
+    (F.avg_pool3d, (2, 3, 4, 5, 6), 2, {"stride": 1}),
+]
+
+
+@pytest.mark.parametrize(("pool", "shape", "size", "options"), _DIVIDED)
+@pytest.mark.parametrize("divisor", [2**31, -(2**31) - 3, 2**32])
+def test_divisors_beyond_ints(device, pool, shape, size, options, divisor):
+    for layout in (contiguous, channels_last):
+        check(
+            lambda x: pool(x, size, **options, divisor_override=divisor),
+            [layout(torch.randn(shape))],
+            device,
+        )
+
+
 def test_gradient_of_deep_windows_in_channels_last(device):
     """Results of depth 1. The CPU's gradient into this format is another's."""
     x, shape = channels_last(torch.randn(2, 17, 4, 9, 8)), (2, 17, 1, 4, 4)
