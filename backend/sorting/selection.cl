@@ -55,8 +55,8 @@ inline keys_t ascending_keys(values_t x) {
 #if IS_FLOATING
   const keys_t bits = AS_KEYS(x);
   keys_t keys = (bits & SIGN_BIT) != 0 ? ~bits : bits | SIGN_BIT;
-  // 0 and -0 are equal.
-  keys = x == 0 ? (keys_t)(SIGN_BIT) : keys;
+  // 0 and -0 are equal. By bits: a device may compare denormals as 0.
+  keys = (bits & ~SIGN_BIT) == 0 ? (keys_t)(SIGN_BIT) : keys;
   return x != x ? (keys_t)(GREATEST_KEY) : keys;
 #else
   return CONVERT_KEYS(x) ^ ((compute_t)-1 < 0 ? SIGN_BIT : (sort_key_t)0);

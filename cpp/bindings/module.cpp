@@ -119,6 +119,7 @@ py::dict device_info(int device_index) {
   result["has_fp16"] = info.has_fp16;
   result["has_fp64"] = info.has_fp64;
   result["has_subgroups"] = info.has_subgroups;
+  result["has_denormals"] = info.has_denormals;
   return result;
 }
 

@@ -43,6 +43,7 @@ struct DeviceInfo {
   bool has_fp64 = false;
   bool has_subgroups = false;
   bool has_correctly_rounded_division = false;  // float / and sqrt
+  bool has_denormals = false;  // of float; others compute with them as with 0
   // The compiler packs neighbouring work-items into SIMD lanes; where it does
   // not, kernels for CPUs give one work-item a loop to vectorise.
   bool vectorizes_work_items = false;

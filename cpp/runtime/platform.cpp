@@ -219,9 +219,11 @@ DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
       has("cl_khr_fp64") ||
       value_of<cl_device_fp_config>(device, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
   info.has_subgroups = has("cl_khr_subgroups") || has("cl_intel_subgroups");
+  const auto single =
+      value_of<cl_device_fp_config>(device, CL_DEVICE_SINGLE_FP_CONFIG);
   info.has_correctly_rounded_division =
-      (value_of<cl_device_fp_config>(device, CL_DEVICE_SINGLE_FP_CONFIG) &
-       CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
+      (single & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
+  info.has_denormals = (single & CL_FP_DENORM) != 0;
   info.vectorizes_work_items = is_intel(info);
   info.has_avx512_registers = has_avx512();
   info.architecture = architecture_of(device, info);

@@ -77,7 +77,7 @@ def _device(device: Facts) -> Table:
     largest = f"{device['max_allocation'] / _GIB:.1f} GiB"
     numbers = [
         f"{name} {_yes(device[f'has_{name}'])}"
-        for name in ("fp16", "fp64", "subgroups")
+        for name in ("fp16", "fp64", "subgroups", "denormals")
     ]
     rows = {
         "name": device["name"],

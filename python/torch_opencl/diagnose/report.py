@@ -16,7 +16,8 @@ def _device_line(device: Facts) -> str:
         f"kernels; {device['platform_version']}; driver {device['driver_version']}; "
         f"{device['version']}; {device['total_memory'] / _GIB:.1f} GiB, fp16 "
         f"{device['has_fp16']}, fp64 {device['has_fp64']}, subgroups "
-        f"{device['has_subgroups']}; smoke test: {device['smoke_test']}"
+        f"{device['has_subgroups']}, denormals {device['has_denormals']}; smoke test: "
+        f"{device['smoke_test']}"
     )
 
 

@@ -66,6 +66,8 @@ class DeviceProperties:
     """Native half arithmetic; float16 tensors work without."""
     has_fp64: bool
     has_subgroups: bool
+    has_denormals: bool
+    """Denormal float32 numbers are computed with; other devices take them as 0."""
 
 
 def device_count() -> int:
