@@ -151,7 +151,8 @@ Attention describe(const Tensor& query,
   shape.value_dim = value.size(3);
   shape.scale =
       scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
-  shape.keep_scale = 1 / (1 - dropout_p);
+  // Sums of what is all dropped are 0, and 0 * infinity would be NaN.
+  shape.keep_scale = dropout_p == 1 ? 0 : 1 / (1 - dropout_p);
   shape.threshold = std::ceil(std::ldexp(dropout_p, 24));
   if (attn_bias.defined()) {
     attention.mask = attn_bias.expand(
@@ -159,6 +160,11 @@ Attention describe(const Tensor& query,
     shape.mask = strides_of(attention.mask);
   }
   return attention;
+}
+
+// No kernel reads rows of nothing: the result, if it has elements, is zero.
+bool adds_nothing(const Attention& attention) {
+  return attention.query.numel() == 0 || attention.value.numel() == 0;
 }
 
 // In the query's order, which torch.compile relies on: where its heads lie side
@@ -221,7 +227,10 @@ ForwardResult _scaled_dot_product_fused_attention_overrideable(
       at::empty({query.size(0), query.size(1), query.size(2)},
                 query.options().dtype(at::kFloat));
   shape.out = strides_of(out);
-  if (logsumexp.numel() != 0) {
+  if (adds_nothing(attention)) {
+    out.zero_();
+    logsumexp.fill_(INFINITY);  // exp(score - inf) is 0: what backward needs
+  } else {
     attention_forward(attention, out, logsumexp);
   }
   // On the CPU: backward needs their values on the host.
@@ -260,18 +269,16 @@ void write_gradients(Attention attention,
                                      grads[1],
                                      grads[2]};
   shape.out = strides_of(grad_out);
-  if (logsumexp.numel() != 0) {
-    launch(attention.query,
-           sources::attention_delta,
-           "attention_delta",
-           {{"DTYPE", dtype_of(attention.query)}},
-           range(shape.queries, shape.heads, attention.batch, 64, 1, 1),
-           shape,
-           strides_of(out),
-           arg_in(out),
-           arg_in(grad_out),
-           arg(gradients.delta));
-  }
+  launch(attention.query,
+         sources::attention_delta,
+         "attention_delta",
+         {{"DTYPE", dtype_of(attention.query)}},
+         range(shape.queries, shape.heads, attention.batch, 64, 1, 1),
+         shape,
+         strides_of(out),
+         arg_in(out),
+         arg_in(grad_out),
+         arg(gradients.delta));
   attention_backward(attention, gradients);
 }
 
@@ -313,7 +320,15 @@ _scaled_dot_product_fused_attention_overrideable_backward(
   const std::array<Tensor, 3> grads = {like(query, grad_input_mask[0]),
                                        like(key, has_keys),
                                        like(value, has_keys)};
-  write_gradients(std::move(attention), grad_out, out, logsumexp, grads);
+  if (adds_nothing(attention)) {
+    for (const Tensor& grad : grads) {
+      if (grad.defined()) {
+        grad.zero_();
+      }
+    }
+  } else {
+    write_gradients(std::move(attention), grad_out, out, logsumexp, grads);
+  }
   return {grads[0],
           grad_input_mask[1] ? grads[1] : Tensor(),
           grad_input_mask[2] ? grads[2] : Tensor(),

@@ -18,7 +18,7 @@ def tensors(batch, heads, queries, keys, dim, key_heads=None, value_dim=None):
     return (
         torch.randn(batch, heads, queries, dim),
         torch.randn(batch, key_heads, keys, dim),
-        torch.randn(batch, key_heads, keys, value_dim or dim),
+        torch.randn(batch, key_heads, keys, dim if value_dim is None else value_dim),
     )
 
 
@@ -150,6 +150,24 @@ def test_empty(device, sizes):
         expected = F.scaled_dot_product_attention(*inputs)
         result = F.scaled_dot_product_attention(*(x.to(device) for x in inputs))
     assert torch.equal(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("sizes", [(0, 8), (4, 0)])
+def test_nothing_to_add_up(device, queries, sizes, causal):
+    """The fused form called by its name, which takes no keys and no values."""
+    keys, value_dim = sizes
+    moved = [
+        x.to(device).requires_grad_()
+        for x in tensors(2, 2, queries, keys, 8, value_dim=value_dim)
+    ]
+    result = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(
+        *moved, is_causal=causal
+    )[0]
+    assert result.shape == (2, 2, queries, value_dim) and not result.any()
+    for gradient in torch.autograd.grad(result.sum(), moved):
+        assert not gradient.any()
 
 
 @pytest.mark.parametrize(

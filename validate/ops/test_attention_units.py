@@ -147,8 +147,9 @@ def test_grouped_queries(device, units):
     check(attend(enable_gqa=True, is_causal=True), inputs, device, torch.float16)
 
 
+@pytest.mark.parametrize("p", [0.3, 1.0])
 @pytest.mark.parametrize("units", ["gfx11", "sm_80", "intel_16"])
-def test_dropout_is_that_of_other_kernels(device, units):
+def test_dropout_is_that_of_other_kernels(device, units, p):
     """Of the same seed the same elements are dropped, forward and backward."""
     inputs = [x.to(device, torch.float16) for x in tensors(1, 2, 70, 90, 40)]
     weight = torch.randn(1, 2, 70, 40, device=device, dtype=torch.float16)
@@ -157,7 +158,7 @@ def test_dropout_is_that_of_other_kernels(device, units):
         torch.backends.opencl.solver = solver
         torch.manual_seed(7)
         moved = [x.detach().requires_grad_() for x in inputs]
-        out = F.scaled_dot_product_attention(*moved, dropout_p=0.3)
+        out = F.scaled_dot_product_attention(*moved, dropout_p=p)
         return out, *torch.autograd.grad((out * weight).sum(), moved)
 
     for expected, result in zip(step(""), step(f"units_{units}"), strict=True):
