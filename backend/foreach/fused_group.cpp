@@ -152,13 +152,6 @@ runtime::Kernel& find_kernel(runtime::Device& device,
   });
 }
 
-struct Range {
-  cl_mem memory;
-  uint64_t begin;
-  uint64_t end;
-  size_t list;
-};
-
 bool is_same(const std::vector<BufferView>& a,
              const std::vector<BufferView>& b) {
   return std::equal(a.begin(),
@@ -228,13 +221,7 @@ class FusedGroup : public runtime::PendingLaunch {
   }
 
   void enqueue(runtime::Queue& queue) const override {
-    if (steps_.size() == 1 || are_separate()) {
-      launch(queue, 0, steps_.size());
-      return;
-    }
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      launch(queue, i, i + 1);
-    }
+    launch(queue, 0, steps_.size());
   }
 
  private:
@@ -265,48 +252,6 @@ class FusedGroup : public runtime::PendingLaunch {
     return next++;
   }
 
-  std::vector<bool> written() const {
-    std::vector<bool> result(lists_.size());
-    for (const Step& step : steps_) {
-      result[step.text.out()] = true;
-    }
-    return result;
-  }
-
-  // Whether no element that is written lies in two places of the lists: one
-  // work-item takes an element through the whole group.
-  bool are_separate() const {
-    const std::vector<bool> is_written = written();
-    std::vector<Range> ranges;
-    for (size_t list = 0; list < lists_.size(); ++list) {
-      for (size_t t = 0; t < elements_.size(); ++t) {
-        const BufferView& place = lists_[list].places[t];
-        if (elements_[t] > 0) {
-          ranges.push_back(
-              {place.memory, place.offset, place.offset + elements_[t], list});
-        }
-      }
-    }
-    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
-      return a.memory != b.memory ? a.memory < b.memory : a.begin < b.begin;
-    });
-    // Of the ranges so far that reach into the next one.
-    uint64_t end = 0;
-    bool is_any_written = false;
-    for (size_t i = 0; i < ranges.size(); ++i) {
-      const bool is_apart = i == 0 ||
-                            ranges[i].memory != ranges[i - 1].memory ||
-                            ranges[i].begin >= end;
-      const bool writes = is_written[ranges[i].list];
-      if (!is_apart && (writes || is_any_written)) {
-        return false;
-      }
-      end = is_apart ? ranges[i].end : std::max(end, ranges[i].end);
-      is_any_written = writes || (!is_apart && is_any_written);
-    }
-    return true;
-  }
-
   // Nobody but the group can look at it any more.
   static bool is_dead(const List& list) {
     return std::all_of(list.storages.begin(),
@@ -317,7 +262,8 @@ class FusedGroup : public runtime::PendingLaunch {
                        });
   }
 
-  // Steps from `first` to before `end`.
+  // Steps from `first` to before `end`, one by one where lists of several share
+  // memory.
   void launch(runtime::Queue& queue, size_t first, size_t end) const {
     KernelKey key{queue.device().index(), dtype_, end - first};
     MultiTensorLaunch result{dtype_, elements_, {}, {}};
@@ -352,11 +298,19 @@ class FusedGroup : public runtime::PendingLaunch {
                                 use.is_written});
       }
     }
-    if (writes) {
-      key.slots = result.slots = slots_for(queue.device(), result.lists);
-      launch_multi_tensor(
-          queue, find_kernel(queue.device(), key, result), result);
+    if (!writes) {
+      return;
     }
+    const bool is_separate = are_separate(result);
+    if (!is_separate && end - first > 1) {
+      for (size_t i = first; i < end; ++i) {
+        launch(queue, i, i + 1);
+      }
+      return;
+    }
+    key.slots = result.slots = slots_for(queue.device(), result.lists);
+    launch_multi_tensor(
+        queue, find_kernel(queue.device(), key, result), result, is_separate);
   }
 
   DType dtype_;
@@ -364,6 +318,26 @@ class FusedGroup : public runtime::PendingLaunch {
   std::vector<List> lists_;
   std::vector<Step> steps_;
 };
+
+// Whether a result and an operand of the same call and position share some of
+// their elements, which no order makes right.
+bool overlap_partly(const ForeachCall& call,
+                    const std::vector<std::vector<BufferView>>& places) {
+  const std::vector<BufferView>& out = places.back();
+  for (size_t k = 0; k + 1 < places.size(); ++k) {
+    for (size_t t = 0; t < out.size(); ++t) {
+      const BufferView& x = places[k][t];
+      const uint64_t apart = x.offset < out[t].offset
+                                 ? out[t].offset - x.offset
+                                 : x.offset - out[t].offset;
+      if (x.memory == out[t].memory && apart != 0 &&
+          apart < static_cast<uint64_t>(call.lists[0][t].numel())) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -379,6 +353,9 @@ bool run_foreach(const ForeachCall& call) {
       of_list.push_back(*place);
     }
     places.push_back(std::move(of_list));
+  }
+  if (overlap_partly(call, places)) {
+    return false;
   }
   const Tensor& first = call.lists[0][0];
   runtime::Queue& queue = queue_of(first);

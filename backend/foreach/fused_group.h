@@ -23,7 +23,8 @@ struct ForeachCall {
 // calls' dtype is that of their arithmetic, so that rounding is that of single
 // calls; else launches. The lists are dense and alike, and of floating dtype
 // where something is computed.
-// False, and nothing done, where a tensor has too many elements (place_of).
+// False, and nothing done, where a tensor has too many elements (place_of), or
+// where a result overlaps partly with an operand, which ATen's loop refuses.
 bool run_foreach(const ForeachCall& call);
 
 }  // namespace torch_opencl::ops

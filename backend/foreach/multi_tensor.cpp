@@ -34,6 +34,14 @@ struct Batch {
   std::vector<const void*> written;
 };
 
+// What a list has of a buffer, in bytes.
+struct Range {
+  cl_mem memory;
+  uint64_t begin;
+  uint64_t end;
+  bool is_written;
+};
+
 // On CPUs one work-item a chunk: each gets its own copy of the table, which
 // would make the addresses of a vector of work-items look unrelated.
 int group_size(const runtime::Device& device) {
@@ -266,13 +274,48 @@ bool multi_tensor_apply(const char* name,
   runtime::Kernel& kernel =
       find_kernel(queue.device(), name, statements, launch);
   queue.flush_pending();
-  launch_multi_tensor(queue, kernel, launch);
+  launch_multi_tensor(queue, kernel, launch, are_separate(launch));
+  return true;
+}
+
+bool are_separate(const MultiTensorLaunch& launch) {
+  std::vector<Range> ranges;
+  ranges.reserve(launch.lists.size() * launch.elements.size());
+  for (const ListOperand& list : launch.lists) {
+    const uint64_t size = runtime::dtype_size(list.dtype);
+    for (size_t t = 0; t < launch.elements.size() && !list.is_single; ++t) {
+      const BufferView& place = list.places[t];
+      if (launch.elements[t] > 0) {
+        ranges.push_back({place.memory,
+                          place.offset * size,
+                          (place.offset + launch.elements[t]) * size,
+                          list.is_written});
+      }
+    }
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return a.memory != b.memory ? a.memory < b.memory : a.begin < b.begin;
+  });
+  // Of the ranges so far that reach into the next one.
+  uint64_t end = 0;
+  bool is_any_written = false;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const Range& next = ranges[i];
+    const bool is_apart =
+        i == 0 || next.memory != ranges[i - 1].memory || next.begin >= end;
+    if (!is_apart && (next.is_written || is_any_written)) {
+      return false;
+    }
+    end = is_apart ? next.end : std::max(end, next.end);
+    is_any_written = next.is_written || (!is_apart && is_any_written);
+  }
   return true;
 }
 
 void launch_multi_tensor(runtime::Queue& queue,
                          runtime::Kernel& kernel,
-                         const MultiTensorLaunch& launch) {
+                         const MultiTensorLaunch& launch,
+                         bool is_separate) {
   const TableShape shape = table_shape(launch);
   const uint32_t length = chunk_length(queue.device(), launch.elements);
   const std::vector<double> shared = shared_scalars(launch);
@@ -299,6 +342,9 @@ void launch_multi_tensor(runtime::Queue& queue,
     }
     batch.slots = std::move(slots);
     append_tensor(batch, launch, t, places, length);
+    if (!is_separate) {
+      flush();
+    }
   }
   flush();
 }

@@ -75,9 +75,14 @@ runtime::Kernel& build_multi_tensor(runtime::Device& device,
                                     const std::string& name,
                                     const std::string& statements,
                                     const MultiTensorLaunch& launch);
-// Not behind a pending launch: that is the caller's business.
+// Whether no element that is written lies in two places of the lists: chunks of
+// one launch run in any order.
+bool are_separate(const MultiTensorLaunch& launch);
+// Tensor by tensor where they are not separate. Not behind a pending launch:
+// that is the caller's business.
 void launch_multi_tensor(runtime::Queue& queue,
                          runtime::Kernel& kernel,
-                         const MultiTensorLaunch& launch);
+                         const MultiTensorLaunch& launch,
+                         bool is_separate);
 
 }  // namespace torch_opencl::ops
