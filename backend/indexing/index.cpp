@@ -62,6 +62,10 @@ void scatter_into(const Tensor& self,
   at::assert_no_overlap(out, index);
   at::assert_no_overlap(out, source);
   if (mode == Indexed::kAdd &&
+      add_by_segments(self, index, source, out, by, alpha)) {
+    return;
+  }
+  if (mode == Indexed::kAdd &&
       compute_type(out.scalar_type()) != out.scalar_type()) {
     // Sums of many half values are taken in the compute type and rounded once.
     const at::ScalarType compute = compute_type(out.scalar_type());

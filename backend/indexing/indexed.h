@@ -46,6 +46,16 @@ void indexed_along(const at::Tensor& table,
                    IndexedBy by,
                    const at::Scalar& alpha = 1);
 
+// out = self, then out[index] += alpha * source along `by.dim`, on GPUs where
+// few work-items would walk long lines: sorted by what goes where, in a fixed
+// order. False, and nothing done, elsewhere.
+bool add_by_segments(const at::Tensor& self,
+                     const at::Tensor& index,
+                     const at::Tensor& source,
+                     const at::Tensor& out,
+                     const IndexedBy& by,
+                     const at::Scalar& alpha);
+
 // `index` repeated over the other dimensions of a tensor of these sizes.
 at::Tensor spread(const at::Tensor& index, at::IntArrayRef sizes, int64_t dim);
 

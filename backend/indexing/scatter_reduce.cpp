@@ -4,6 +4,7 @@
 #include "../common/dtype_check.h"
 #include "../common/integers.h"
 #include "../sorting/sort.h"
+#include "indexed.h"
 #include "kernel_sources.h"
 
 #include <ATen/WrapDimUtils.h>
@@ -63,19 +64,18 @@ DType part_dtype(const Tensor& tensor) {
 // changed in place.
 struct ScatterProblem {
   Tensor self;
-  int64_t dim;
   Tensor indices;
   Tensor sources;
   int reduce;  // REDUCE
   bool include_self;
-  const char* op;
+  IndexedBy by;
 
-  // Of the index, along `dim`.
-  int64_t length() const { return indices.size(dim); }
+  // Of the index, along `by.dim`.
+  int64_t length() const { return indices.size(by.dim); }
   int64_t lines() const { return indices.numel() / length(); }
   // Elements of the index between two of a line.
   int64_t inner() const {
-    return c10::multiply_integers(indices.sizes().slice(dim + 1));
+    return c10::multiply_integers(indices.sizes().slice(by.dim + 1));
   }
 };
 
@@ -84,7 +84,7 @@ Tensor line_places(const ScatterProblem& p) {
   const Tensor& index = p.indices;
   Tensor places = at::zeros({1}, index.options().dtype(at::kLong));
   for (int64_t d = 0; d < index.dim(); ++d) {
-    const int64_t size = d == p.dim ? 1 : index.size(d);
+    const int64_t size = d == p.by.dim ? 1 : index.size(d);
     const Tensor along =
         at::arange(size, index.options()).mul_(p.self.stride(d));
     places = places.unsqueeze(1).add(along).flatten();
@@ -92,16 +92,22 @@ Tensor line_places(const ScatterProblem& p) {
   return places;
 }
 
-// Lines that a GPU walks each by a work-item: short or many ones.
+// Lines that a GPU walks each by a work-item: short or many ones. What adds up
+// in place walks its lines without what a sort moves.
 constexpr int64_t kShortLine = 64;
 constexpr int64_t kManyLines = 16384;
+constexpr int64_t kManyLinesOfSums = 256;
 constexpr int kSegmentGroup = 64;  // WG_SIZE of scatter_segments.cl
 constexpr int64_t kChunk = 64;     // CHUNK
 
-bool goes_by_segments(const ScatterProblem& p) {
-  return !aten::device_of(p.self).is_cpu() && p.length() > kShortLine &&
-         p.lines() < kManyLines && fits_int32(p.self.numel()) &&
-         fits_int32(p.indices.numel());
+bool goes_by_segments(const Tensor& self,
+                      const Tensor& index,
+                      int64_t dim,
+                      int64_t many_lines) {
+  const int64_t length = index.size(dim);
+  return !aten::device_of(self).is_cpu() && length > kShortLine &&
+         index.numel() / length < many_lines && fits_int32(self.numel()) &&
+         fits_int32(index.numel());
 }
 
 template <class... Arguments>
@@ -136,10 +142,12 @@ void scatter_by_segments(const ScatterProblem& p) {
                   static_cast<uint64_t>(count),
                   static_cast<uint64_t>(p.inner()),
                   p.length(),
-                  p.self.size(p.dim),
-                  static_cast<uint64_t>(p.self.stride(p.dim)),
-                  static_cast<int32_t>(p.dim),
-                  reports(p.self, p.op));
+                  p.self.size(p.by.dim),
+                  static_cast<uint64_t>(p.self.stride(p.by.dim)),
+                  static_cast<int32_t>(p.by.dim),
+                  static_cast<int32_t>(p.by.skipped.has_value()),
+                  p.by.skipped.value_or(0),
+                  reports(p.self, p.by.op));
   const Tensor order = sorted_order(targets, false, count);
   const Tensor sorted = targets.gather(1, order);
   const int64_t chunks = ceil_div(count, kChunk);
@@ -190,21 +198,20 @@ void scatter_by_lines(const ScatterProblem& p) {
          static_cast<uint64_t>(p.lines()),
          static_cast<uint64_t>(p.inner()),
          p.length(),
-         self.size(p.dim),
-         static_cast<uint64_t>(self.stride(p.dim)),
-         static_cast<int32_t>(p.dim),
-         reports(self, p.op));
+         self.size(p.by.dim),
+         static_cast<uint64_t>(self.stride(p.by.dim)),
+         static_cast<int32_t>(p.by.dim),
+         reports(self, p.by.op));
 }
 
 // `self`, `index` and `source` have one number of dimensions; `self` is
 // contiguous and changed in place.
 void scatter(const Tensor& self,
-             int64_t dim,
              const Tensor& index,
              const Tensor& source,
              Reduce reduce,
              bool include_self,
-             const char* op) {
+             const IndexedBy& by) {
   const Tensor indices = index.to(at::kLong).contiguous();  // copy: lines
   const Tensor sources =
       source
@@ -212,13 +219,12 @@ void scatter(const Tensor& self,
           .contiguous();  // copy: lines
   const bool is_sum = reduce == Reduce::kSum || reduce == Reduce::kMean;
   const ScatterProblem problem{self,
-                               dim,
                                indices,
                                sources,
                                is_sum ? 0 : static_cast<int>(reduce),
                                include_self,
-                               op};
-  if (goes_by_segments(problem)) {
+                               by};
+  if (goes_by_segments(self, index, by.dim, kManyLines)) {
     scatter_by_segments(problem);
   } else {
     scatter_by_lines(problem);
@@ -228,19 +234,17 @@ void scatter(const Tensor& self,
 // Makes means of sums: of how many sources each was made, and of itself, unless
 // that was replaced.
 void divide_by_counts(const Tensor& sums,
-                      int64_t dim,
                       const Tensor& index,
                       bool include_self,
-                      const char* op) {
+                      const IndexedBy& by) {
   const Tensor counts =
       include_self ? at::ones_like(sums) : at::zeros_like(sums);
   scatter(counts,
-          dim,
           index,
           at::full({}, 1, sums.options()).expand(index.sizes()),
           Reduce::kSum,
           true,
-          op);
+          by);
   counts.masked_fill_(counts.eq(0), 1);
   if (at::isIntegralType(sums.scalar_type(), /*includeBool=*/true)) {
     sums.div_(counts, "floor");
@@ -250,16 +254,15 @@ void divide_by_counts(const Tensor& sums,
 }
 
 void scatter_reduce(const Tensor& self,
-                    int64_t dim,
                     const Tensor& index,
                     const Tensor& source,
                     Reduce reduce,
                     bool include_self,
-                    const char* op,
+                    IndexedBy by,
                     const Tensor& out) {
   check_implemented(!self.is_complex() ||
                         (reduce != Reduce::kAmax && reduce != Reduce::kAmin),
-                    op,
+                    by.op,
                     self.scalar_type());
   if (!out.is_same(self)) {
     out.copy_(self);
@@ -269,33 +272,33 @@ void scatter_reduce(const Tensor& self,
   }
   // Other dimensions of the index are not longer.
   TORCH_CHECK_INDEX(out.numel() > 0,
-                    op,
+                    by.op,
                     "(): index is out of bounds for dimension ",
-                    dim,
+                    by.dim,
                     " with size 0");
   if (out.dim() == 0 || index.dim() == 0) {
     const Tensor row = out.reshape({-1});
+    by.dim = 0;
     scatter_reduce(row,
-                   0,
                    index.reshape({-1}),
                    source.reshape({-1}),
                    reduce,
                    include_self,
-                   op,
+                   by,
                    row);
     if (!row.is_alias_of(out)) {
       out.copy_(row.view(out.sizes()));
     }
     return;
   }
-  dim = at::maybe_wrap_dim(dim, out.dim());
+  by.dim = at::maybe_wrap_dim(by.dim, out.dim());
   // Half types are summed, and counted, in the type of arithmetic.
   const at::ScalarType type = compute_type(out.scalar_type());
   const Tensor dense =
       out.to(type).contiguous();  // copy: the kernel takes a contiguous result
-  scatter(dense, dim, index, source.to(type), reduce, include_self, op);
+  scatter(dense, index, source.to(type), reduce, include_self, by);
   if (reduce == Reduce::kMean) {
-    divide_by_counts(dense, dim, index, include_self, op);
+    divide_by_counts(dense, index, include_self, by);
   }
   if (!dense.is_same(out)) {
     out.copy_(dense);
@@ -311,12 +314,11 @@ struct scatter_reduce_two_out : at::meta::structured_scatter_reduce_two {
             bool include_self,
             const Tensor& out) {
     scatter_reduce(self,
-                   dim,
                    index,
                    src,
                    reduce_of(reduce),
                    include_self,
-                   "scatter_reduce",
+                   {.op = "scatter_reduce", .dim = dim},
                    out);
   }
 };
@@ -328,8 +330,13 @@ struct scatter_reduce_out : at::meta::structured_scatter_reduce {
             const Tensor& src,
             c10::string_view reduce,
             const Tensor& out) {
-    scatter_reduce(
-        self, dim, index, src, reduce_of(reduce), true, "scatter", out);
+    scatter_reduce(self,
+                   index,
+                   src,
+                   reduce_of(reduce),
+                   true,
+                   {.op = "scatter", .dim = dim},
+                   out);
   }
 };
 
@@ -342,8 +349,13 @@ struct scatter_value_reduce_out : at::meta::structured_scatter_value_reduce {
             const Tensor& out) {
     const Tensor src =
         at::full({}, value, self.options()).expand(index.sizes());
-    scatter_reduce(
-        self, dim, index, src, reduce_of(reduce), true, "scatter", out);
+    scatter_reduce(self,
+                   index,
+                   src,
+                   reduce_of(reduce),
+                   true,
+                   {.op = "scatter", .dim = dim},
+                   out);
   }
 };
 
@@ -365,12 +377,11 @@ struct index_reduce_out : at::meta::structured_index_reduce {
                 ".");
     if (source.dim() == 0) {
       scatter_reduce(self,
-                     0,
                      index.reshape({}),
                      source,
                      reduce_of(reduce),
                      include_self,
-                     "index_reduce",
+                     {.op = "index_reduce"},
                      out);
       return;
     }
@@ -380,17 +391,36 @@ struct index_reduce_out : at::meta::structured_index_reduce {
     const Tensor along =
         index.to(at::kLong).reshape({-1}).view(shape).expand(source.sizes());
     scatter_reduce(self,
-                   dim,
                    along,
                    source,
                    reduce_of(reduce),
                    include_self,
-                   "index_reduce",
+                   {.op = "index_reduce", .dim = dim},
                    out);
   }
 };
 
 }  // namespace
+
+bool add_by_segments(const Tensor& self,
+                     const Tensor& index,
+                     const Tensor& source,
+                     const Tensor& out,
+                     const IndexedBy& by,
+                     const Scalar& alpha) {
+  if (index.dim() == 0 || out.dim() == 0 ||
+      !goes_by_segments(out,
+                        index,
+                        at::maybe_wrap_dim(by.dim, index.dim()),
+                        kManyLinesOfSums)) {
+    return false;
+  }
+  const Tensor terms =
+      alpha.equal(1) ? source
+                     : source.to(compute_type(out.scalar_type())).mul(alpha);
+  scatter_reduce(self, index, terms, Reduce::kSum, true, by, out);
+  return true;
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<scatter_reduce_two_out,

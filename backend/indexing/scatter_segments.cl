@@ -10,7 +10,7 @@
 
 #define WG_SIZE 64
 #define CHUNK 64
-#define NOWHERE INT_MAX  // of an index that is out of range
+#define NOWHERE INT_MAX  // of an index that is out of range, or skipped
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_targets(
     CONST_TENSOR(long, index),
@@ -22,13 +22,16 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_targets
     const long size,
     const ulong self_inner,
     const int dimension,
+    const int skips,
+    const long skipped,
     global report_t *record,
     const int op) {
   const size_t i = get_global_id(0);
   if (i >= count) return;
   const size_t block = i / inner / length;
   const long place = POINTER(index)[i];
-  const bool is_inside = checked_index(record, op, place, 0, size, dimension);
+  const bool is_inside = !(skips && place == skipped) &&
+                         checked_index(record, op, place, 0, size, dimension);
   const size_t line = block * inner + i % inner;
   POINTER(targets)[i] =
       is_inside ? (int)(POINTER(lines)[line] + place * self_inner) : NOWHERE;

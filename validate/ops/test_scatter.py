@@ -168,3 +168,45 @@ def test_one_target(device):
         torch.testing.assert_close(
             result.cpu(), x.scatter_reduce(0, index, source, reduce)
         )
+
+
+def _kernels(function, device) -> set[str]:
+    with torch.opencl.profile() as profile:
+        function()
+        torch.opencl.synchronize(device)
+    return {entry.name.split(":")[-1] for entry in profile.kernels}
+
+
+_SUMS = {
+    "scatter_add": lambda x, i, s: x.scatter_add(0, i, s),
+    "index_add": lambda x, i, s: x.index_add(0, i[:, 0], s, alpha=3),
+    "index_put": lambda x, i, s: x.index_put((i[:, 0],), s, accumulate=True),
+    "embedding": lambda x, i, s: torch.ops.aten.embedding_dense_backward(
+        s, i[:, 0], x.size(0), 2, False
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize("name", _SUMS)
+def test_sums_of_long_lines(device, request, name, dtype):
+    """Of few lines: GPUs sort what goes where instead of walking a line each."""
+    x = torch.randint(-3, 4, (50, 3)).to(dtype)
+    source = torch.randint(-3, 4, (1000, 3)).to(dtype)
+    index = torch.randint(50, (1000, 3))
+    index[300:600] = 2
+    x, source, index = transposed(x), transposed(source), strided(index)
+    function = _SUMS[name]
+    moved = [t.to(device) for t in (x, index, source)]
+    assert torch.equal(function(*moved).cpu(), function(x, index, source))
+    if request.config.getoption("gpu_class"):
+        assert "scatter_chunks" in _kernels(lambda: function(*moved), device)
+
+
+@pytest.mark.parametrize("name", _SUMS)
+def test_a_bad_index_of_long_lines(device, name):
+    source, index = torch.ones(100, 3), torch.zeros(100, 3, dtype=torch.int64)
+    index[70] = 50
+    with pytest.raises(IndexError, match="index 50 is out of"):
+        _SUMS[name](*(t.to(device) for t in (torch.ones(50, 3), index, source)))
+        torch.opencl.synchronize(device)
