@@ -290,6 +290,9 @@ void multiply(const at::TensorBase& on,
     const bool adds_to_output = !addend.beta.equal(0) &&
                                 addend.view.memory == output.view.memory &&
                                 addend.view.offset == output.view.offset;
+    // Panels may be larger than what was packed, which `is_large` is of.
+    const int64_t lines =
+        round_up(std::max(product.rows, product.columns), kPanelOfGpu);
     multiply_gpu(on,
                  {.operands = left.scalar_type(),
                   .product = product,
@@ -297,7 +300,7 @@ void multiply(const at::TensorBase& on,
                   .right = panels_of(right, product.columns, product.depth),
                   .output = output,
                   .addend = addend,
-                  .is_large = is_large,
+                  .is_large = is_large || !fits_int32(lines * product.depth),
                   .can_repeat = !adds_to_output});
     return;
   }

@@ -11,15 +11,15 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void product_parts(TENSOR(out_t, out), CONST_TENSOR(compute_t, parts),
                    CONST_TENSOR(storage_t, self), const int rows, const int columns,
                    const int batches, const int count, OUT_PARAMETERS IMAGE_PARAMETERS EPILOGUE_PARAMETERS) {
-  const int i = get_global_id(0);
+  const index_t i = get_global_id(0);
   const size_t batch = get_global_id(1);
-  if (i >= rows * columns) return;
   const size_t size = (size_t)rows * columns;
+  if (get_global_id(0) >= size) return;
   const global compute_t *at = POINTER(parts) + batch * size + i;
   compute_t total = 0;
   for (int part = 0; part < count; ++part) total += at[part * batches * size];
-  const int row = i / columns;
-  const int column = i - row * columns;
+  const int row = (int)(i / columns);
+  const int column = (int)(i - (index_t)row * columns);
   const size_t out_from = batch * batch_stride;
   const global storage_t *base = POINTER(self) + batch * self_batch_stride;
   WRITE_ONE(row, column, total)

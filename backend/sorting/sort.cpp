@@ -181,7 +181,7 @@ SortedBlocks sort_blocks(const GroupSort& s, const SortedRuns& from) {
            read...,
            arg(keys),
            arg(order),
-           static_cast<int32_t>(count),
+           count,
            static_cast<int32_t>(columns),
            static_cast<int32_t>(span),
            static_cast<int32_t>(of_block),

@@ -78,7 +78,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void sort_blocks(
 #else
     CONST_TENSOR(storage_t, self),
 #endif
-    TENSOR(sort_key_t, sorted), TENSOR(int, order), const int rows, const int columns,
+    TENSOR(sort_key_t, sorted), TENSOR(int, order), const long rows, const int columns,
     const int span, const int kept, const int pitch) {
   local sort_key_t keys[PADDED(TILE)];
   local int from[PADDED(TILE)];
@@ -87,10 +87,10 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void sort_blocks(
   const int item = get_local_id(0);
   const int width = span * ITEMS;  // of a block
   const int block = get_group_id(0) * width;
-  const int first_row = get_group_id(1) * (WG_SIZE / span);
+  const long first_row = get_group_id(1) * (long)(WG_SIZE / span);
 
   for (int s = item; s < TILE; s += WG_SIZE) {
-    const int row = first_row + s / width;
+    const long row = first_row + s / width;
     const int column = s & (width - 1);
     sort_key_t key = ~(sort_key_t)0;  // behind the row, where it stays
     if (row < rows && column < columns - block) {
@@ -140,7 +140,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void sort_blocks(
   }
 
   for (int s = item; s < TILE; s += WG_SIZE) {
-    const int row = first_row + s / width;
+    const long row = first_row + s / width;
     const int column = s & (width - 1);
     if (row < rows && column < min(kept, columns - block)) {
       const size_t at = (size_t)row * pitch + (size_t)get_group_id(0) * min(kept, width) +
