@@ -183,8 +183,6 @@ void launch_pad(const Kind& kind,
                 const Tensor& given,
                 IntArrayRef padding,
                 bool writes_image) {
-  check_scalar_type(writes_image ? image : given,
-                    (writes_image ? given : image).scalar_type());
   if (image.is_complex()) {
     const Tensor images = at::view_as_real(image);
     const Tensor others = at::view_as_real(given);
