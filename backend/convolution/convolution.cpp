@@ -244,12 +244,10 @@ void check_output_padding(IntArrayRef output_padding,
 
 std::vector<int64_t> output_sizes(const Tensor& input,
                                   const Tensor& weight,
-                                  IntArrayRef stride,
-                                  IntArrayRef padding,
-                                  IntArrayRef dilation,
+                                  const ConvolutionGeometry& geometry,
                                   bool transposed,
-                                  IntArrayRef output_padding,
-                                  int64_t groups) {
+                                  IntArrayRef output_padding) {
+  const auto& [stride, padding, dilation, groups] = geometry;
   check_positive("dilation", dilation);
   check_positive("kernel size", weight.sizes().slice(2));
   if (!transposed) {
@@ -294,20 +292,13 @@ Tensor convolution(const Tensor& input,
   }
   const Tensor& bias_or_none = value_or_undefined(bias);
   check_dtypes(input, weight, "bias", bias_or_none);
-  Tensor output =
-      at::empty(output_sizes(input,
-                             weight,
-                             stride,
-                             padding,
-                             dilation,
-                             transposed,
-                             output_padding,
-                             groups),
-                input.options().memory_format(memory_format_of(input, weight)));
+  const ConvolutionGeometry geometry{stride, padding, dilation, groups};
+  Tensor output = at::empty(
+      output_sizes(input, weight, geometry, transposed, output_padding),
+      input.options().memory_format(memory_format_of(input, weight)));
   if (output.numel() == 0) {
     return output;
   }
-  const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   if (!transposed) {
     solve(kForward, input, weight, bias_or_none, output, geometry);
     return output;
@@ -396,20 +387,14 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
             output_mask);
   }
   check_dtypes(input, weight, "grad_output", grad_output);
-  const std::vector<int64_t> sizes = output_sizes(input,
-                                                  weight,
-                                                  stride,
-                                                  padding,
-                                                  dilation,
-                                                  transposed,
-                                                  output_padding,
-                                                  groups);
+  const ConvolutionGeometry geometry{stride, padding, dilation, groups};
+  const std::vector<int64_t> sizes =
+      output_sizes(input, weight, geometry, transposed, output_padding);
   TORCH_CHECK(grad_output.sizes() == IntArrayRef(sizes),
               "convolution_backward: expected grad_output of shape ",
               IntArrayRef(sizes),
               ", but got ",
               grad_output.sizes());
-  const ConvolutionGeometry geometry{stride, padding, dilation, groups};
   Tensor grad_input, grad_weight, grad_bias;
   if (output_mask[1]) {
     grad_weight =

@@ -323,6 +323,22 @@ struct scatter_reduce_two_out : at::meta::structured_scatter_reduce_two {
   }
 };
 
+// scatter_ with a reduction, of a tensor or a number.
+void scatter_with(const Tensor& self,
+                  int64_t dim,
+                  const Tensor& index,
+                  const Tensor& src,
+                  c10::string_view reduce,
+                  const Tensor& out) {
+  scatter_reduce(self,
+                 index,
+                 src,
+                 reduce_of(reduce),
+                 true,
+                 {.op = "scatter", .dim = dim},
+                 out);
+}
+
 struct scatter_reduce_out : at::meta::structured_scatter_reduce {
   void impl(const Tensor& self,
             int64_t dim,
@@ -330,13 +346,7 @@ struct scatter_reduce_out : at::meta::structured_scatter_reduce {
             const Tensor& src,
             c10::string_view reduce,
             const Tensor& out) {
-    scatter_reduce(self,
-                   index,
-                   src,
-                   reduce_of(reduce),
-                   true,
-                   {.op = "scatter", .dim = dim},
-                   out);
+    scatter_with(self, dim, index, src, reduce, out);
   }
 };
 
@@ -349,13 +359,7 @@ struct scatter_value_reduce_out : at::meta::structured_scatter_value_reduce {
             const Tensor& out) {
     const Tensor src =
         at::full({}, value, self.options()).expand(index.sizes());
-    scatter_reduce(self,
-                   index,
-                   src,
-                   reduce_of(reduce),
-                   true,
-                   {.op = "scatter", .dim = dim},
-                   out);
+    scatter_with(self, dim, index, src, reduce, out);
   }
 };
 

@@ -3,6 +3,7 @@
 // engines know a kernel by its row's address, so rows live as long as the
 // process and equal definitions share one.
 #include "../../cpp/aten/launch.h"
+#include "../../cpp/aten/same_device.h"
 #include "../reduction/reduction.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -163,7 +164,7 @@ void check_devices(at::TensorList outputs, at::TensorList inputs) {
   const c10::Device device = outputs[0].device();
   const auto check = [device](const Tensor& tensor, bool may_be_number) {
     TORCH_CHECK(tensor.device() == device ||
-                    (may_be_number && tensor.is_cpu() && tensor.dim() == 0),
+                    (may_be_number && aten::is_number_on_cpu(tensor)),
                 "Expected all tensors to be on the same device, but found at "
                 "least two devices, ",
                 device,
