@@ -143,7 +143,11 @@ py::dict pool_statistics(const runtime::AllocatorStatistics& statistics,
 
 py::dict memory_stats(int device_index) {
   using Pool = runtime::AllocatorStatistics::Pool;
-  const auto statistics = runtime::allocator(device_index).statistics();
+  const auto statistics = [&] {
+    const py::gil_scoped_release no_gil;  // the allocator may wait for a device
+    runtime::flush_pending(device_index);  // frees what it holds
+    return runtime::allocator(device_index).statistics();
+  }();
   py::dict result;
   const auto add = [&](const char* name, auto member) {
     result[name] = pool_statistics(statistics, member);
@@ -199,11 +203,15 @@ std::optional<std::string> pending_op(int device_index) {
 // `flush`: the pending launch gives back what it holds first. A driver that
 // asks while it is called must not: the queue's lock is taken.
 py::list memory_snapshot(int device_index, bool flush) {
-  if (flush) {
-    runtime::flush_pending(device_index);
-  }
+  const auto segments = [&] {
+    const py::gil_scoped_release no_gil;
+    if (flush) {
+      runtime::flush_pending(device_index);
+    }
+    return runtime::allocator(device_index).snapshot();
+  }();
   py::list result;
-  for (const auto& segment : runtime::allocator(device_index).snapshot()) {
+  for (const auto& segment : segments) {
     py::list blocks;
     uint64_t active_bytes = 0;
     for (const auto& block : segment.blocks) {
@@ -352,22 +360,23 @@ void bind_devices(py::module_& m) {
 void bind_memory(py::module_& m) {
   m.def("_memory_stats", wrap_pybind_function(&memory_stats));
   m.def("_memory_snapshot", wrap_pybind_function(&memory_snapshot));
-  m.def("_mem_get_info", wrap_pybind_function([](int device_index) {
+  m.def("_mem_get_info", wrap_pybind_function_no_gil([](int device_index) {
           return device::allocator()->getMemoryInfo(
               static_cast<c10::DeviceIndex>(device_index));
         }));
   m.def("_available_host_memory", &runtime::available_host_memory);
   m.def("_empty_cache",
         wrap_pybind_function_no_gil([] { device::allocator()->emptyCache(); }));
-  m.def("_reset_peak_memory_stats", wrap_pybind_function([](int device_index) {
+  m.def("_reset_peak_memory_stats",
+        wrap_pybind_function_no_gil([](int device_index) {
           runtime::allocator(device_index).reset_peak_statistics();
         }));
   m.def("_reset_accumulated_memory_stats",
-        wrap_pybind_function([](int device_index) {
+        wrap_pybind_function_no_gil([](int device_index) {
           runtime::allocator(device_index).reset_accumulated_statistics();
         }));
   m.def("_set_memory_fraction",
-        wrap_pybind_function([](double fraction, int device_index) {
+        wrap_pybind_function_no_gil([](double fraction, int device_index) {
           runtime::allocator(device_index).set_memory_fraction(fraction);
         }));
   m.def("_host_memory_stats", wrap_pybind_function(&host_memory_stats));
@@ -377,10 +386,10 @@ void bind_memory(py::module_& m) {
   m.def("_reset_accumulated_host_memory_stats", wrap_pybind_function([] {
           device::host_allocator()->reset_accumulated_stats();
         }));
-  m.def("_memory_limit", wrap_pybind_function([](int device_index) {
+  m.def("_memory_limit", wrap_pybind_function_no_gil([](int device_index) {
           return runtime::allocator(device_index).limit();
         }));
-  m.def("_new_graph_pool", wrap_pybind_function([](int device_index) {
+  m.def("_new_graph_pool", wrap_pybind_function_no_gil([](int device_index) {
           return runtime::allocator(device_index).new_pool();
         }));
   m.def("_kept_results", wrap_pybind_function(&device::kept_results));

@@ -172,6 +172,7 @@ struct Allocator final : c10::DeviceAllocator {
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(
       c10::DeviceIndex device_index) override {
     using Pool = runtime::AllocatorStatistics::Pool;
+    runtime::flush_pending(device_index);  // frees what it holds
     const auto from = runtime::allocator(device_index).statistics();
     c10::CachingDeviceAllocator::DeviceStats stats;
     copy_counter(from, &Pool::allocation, stats.allocation);

@@ -155,7 +155,6 @@ void CachingAllocator::end_pool(int64_t stream_id) {
 }
 
 AllocatorStatistics CachingAllocator::statistics() const {
-  flush_pending(impl_->device.index());
   const std::lock_guard lock(impl_->mutex);
   return impl_->pool.statistics;
 }

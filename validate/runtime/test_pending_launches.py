@@ -51,6 +51,22 @@ for kind, options in (
     )
 
 
+def test_a_profiler_leaves_pending_launches(device):
+    _run(
+        """
+values = [torch.ones(n, device=DEVICE, requires_grad=True) for n in (3, 500, 1)]
+for value in values:
+    value.grad = torch.ones_like(value)
+optimizer = torch.optim.Adam(values)
+optimizer.step()
+torch.opencl.synchronize()
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+    assert launches(optimizer.step) == 1
+""",
+        device,
+    )
+
+
 def test_low_precision_is_rounded_after_every_call(device):
     _run(
         """
