@@ -176,6 +176,15 @@ ScalarArgument scalar_argument(const at::Scalar& value,
   return argument;
 }
 
+at::Scalar checked_scalar(const at::Scalar& value, at::ScalarType type) {
+  at::Scalar converted;
+  AT_DISPATCH_V2(type,
+                 "checked_scalar",
+                 AT_WRAP([&] { converted = value.to<scalar_t>(); }),
+                 AT_EXPAND(NUMBER_TYPES));
+  return converted;
+}
+
 at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand) {
   at::Scalar value;
   AT_DISPATCH_V2(iter.dtype(operand),

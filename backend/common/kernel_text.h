@@ -77,6 +77,8 @@ inline void bind_argument(cl_kernel kernel,
                           const ScalarArgument& value) {
   runtime::bind_bytes(kernel, index, value.bytes.data(), value.size);
 }
+// The number as a value of `type`; raises where that does not hold it.
+at::Scalar checked_scalar(const at::Scalar& value, at::ScalarType type);
 at::Scalar cpu_scalar_value(const at::TensorIteratorBase& iter, int operand);
 
 // Kernels take the sizes and each operand's strides as one 16-component vector.

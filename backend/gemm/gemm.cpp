@@ -285,6 +285,10 @@ void gemm(const Tensor& left,
   }
   TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool,
                               "\"gemm\" not implemented for 'Bool'");
+  if (at::isIntegralType(out.scalar_type(), false) && left.size(2) > 0) {
+    checked_scalar(alpha, out.scalar_type());
+    checked_scalar(beta, out.scalar_type());
+  }
   if (multiply_long_sides(gemm, left, right, self, beta, alpha, out)) {
     return;
   }

@@ -1,6 +1,7 @@
 // Advanced indexing and its relatives along one dimension.
 #include "../../cpp/aten/reports.h"
 #include "../../cpp/aten/structured.h"
+#include "../common/kernel_text.h"
 #include "indexed.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -266,6 +267,7 @@ struct index_add_out : at::meta::structured_index_add {
             const Tensor& source,
             const Scalar& alpha,
             const Tensor& out) {
+    checked_scalar(alpha, out.scalar_type());
     scatter_rows(self,
                  index,
                  source,

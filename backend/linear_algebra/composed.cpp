@@ -4,6 +4,7 @@
 #include "../../cpp/aten/no_autocast.h"
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
+#include "../common/kernel_text.h"
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
@@ -109,6 +110,9 @@ void check_addr_number(at::ScalarType dtype,
               "For integral input tensors, argument ",
               name,
               " must not be a floating point number.");
+  if (at::isIntegralType(dtype, /*includeBool=*/false)) {
+    checked_scalar(number, dtype);
+  }
 }
 
 // ATen's for backends without a kernel, which broadcasts what is added, and

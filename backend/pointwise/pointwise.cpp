@@ -51,22 +51,10 @@ at::ScalarType common_dtype(const at::TensorIteratorBase& iter) {
   return common == at::kBool ? last : common;
 }
 
-// The number as a value of `type`; raises where that does not hold it.
-at::Scalar checked_scalar(const at::Scalar& value, at::ScalarType type) {
-  at::Scalar converted;
-  AT_DISPATCH_V2(type,
-                 "checked_scalar",
-                 AT_WRAP([&] { converted = value.to<scalar_t>(); }),
-                 AT_EXPAND(NUMBER_TYPES));
-  return converted;
-}
-
-// Whether numbers have to be values of the common dtype. Bounds of half types
-// need not: beyond the dtype, they bound nothing.
+// Whether numbers have to be values of the common dtype. Those of half types
+// are float32 on the CPU, too.
 bool checks_scalars(const PointwiseOp& op, at::ScalarType common) {
-  return op.checks_scalars ||
-         (op.clamp != Clamp::kNone &&
-          at::isIntegralType(common, /*includeBool=*/true));
+  return op.checks_scalars || at::isIntegralType(common, /*includeBool=*/true);
 }
 
 // Raises where the divisor is a number, and zero as an integer of `compute`.

@@ -34,7 +34,8 @@ struct PointwiseOp {
   Clamp clamp = Clamp::kNone;
   // A last operand of one element is not rounded to float16 or bfloat16.
   bool keeps_numbers = false;
-  // `scalars` are values of the common dtype; one that it does not hold raises.
+  // `scalars` are values of the common dtype, as they always are of an integral
+  // one; one that it does not hold raises.
   bool checks_scalars = false;
   bool divides = false;  // by the last operand; integers not by zero
   bool counts = false;   // adds the last operand, times its number (counter.h)

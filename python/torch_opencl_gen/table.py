@@ -48,11 +48,11 @@ class Pointwise:
             make of no loop.
         clamp: "below", "above" or "both", of an op that only bounds its input
             by its numbers: in place it can be an epilogue of the launch that
-            writes the input. One that an integral dtype does not hold raises.
+            writes the input.
         keeps_numbers: a last operand of one element is not rounded to float16
             or bfloat16, where that is the dtype promoted to: as on the CPU.
         checks_scalars: numbers are values of the promoted dtype, and one that
-            it does not hold raises.
+            it does not hold raises. So it is of integral dtypes anyway.
         divides: the last operand is a divisor; among integers a zero raises.
         counts: the last operand, times its number, is added: to one integer
             in place that can be done by the batch normalisation that follows.

@@ -92,3 +92,56 @@ def test_half_types_hold_the_bound_of_a_shrink(device, name, dtype):
         x = x.to(dtype)
         found, wanted = _SHRINKS[name](x.to(device), number), _SHRINKS[name](x, number)
         assert torch.equal(found.cpu(), wanted), number
+
+
+def _index_add(x, n):
+    return x.clone().index_add_(0, torch.tensor([0], device=x.device), x[:1], alpha=n)
+
+
+_MULTIPLES = {
+    "add": lambda x, n: torch.add(x, x, alpha=n),
+    "add of a number": lambda x, n: torch.add(x, 1, alpha=n),
+    "sub_": lambda x, n: x.clone().sub_(x, alpha=n),
+    "rsub": lambda x, n: torch.rsub(x, x, alpha=n),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "_foreach_add": lambda x, n: torch._foreach_add([x], [x], alpha=n)[0],
+    "index_add": _index_add,
+    "index_add of a line": lambda x, n: _index_add(x[0], n),
+}
+_PRODUCTS = {
+    "addmm": torch.addmm,
+    "addmv": lambda x, y, z, **n: torch.addmv(x[0], y, z[0], **n),
+    "baddbmm": lambda x, y, z, **n: torch.baddbmm(x[None], y[None], z[None], **n),
+    "addbmm": lambda x, y, z, **n: torch.addbmm(x, y[None], z[None], **n),
+    "addr": lambda x, y, z, **n: torch.addr(x, y[0], z[0], **n),
+}
+
+
+@pytest.mark.parametrize("name", _MULTIPLES)
+def test_multiples_that_integers_do_not_hold(device, name):
+    for dtype, number in _BEYOND:
+        x = torch.ones(3, 3, dtype=dtype)
+        # Twice: the CPU's sub converts the number of the other sign.
+        check_error(lambda x: _MULTIPLES[name](x, 2 * number), device, x)  # noqa: B023
+        # Of unsigned integers, negative ones are taken.
+        for held in (torch.iinfo(dtype).max, -2):
+            found = _MULTIPLES[name](x.to(device), held)
+            assert torch.equal(found.cpu(), _MULTIPLES[name](x, held))
+
+
+@pytest.mark.parametrize("name", _PRODUCTS)
+def test_factors_of_products_that_integers_do_not_hold(device, name):
+    for factor in ("alpha", "beta"):
+        for dtype, number in _BEYOND:
+            x = torch.ones(3, 3, dtype=dtype)
+            check_error(
+                lambda x: _PRODUCTS[name](x, x, x, **{factor: number}), device, x
+            )  # noqa: B023
+            y = x.to(device)
+            found = _PRODUCTS[name](y, y, y, **{factor: 3})
+            assert torch.equal(found.cpu(), _PRODUCTS[name](x, x, x, **{factor: 3}))
+
+
+def test_index_add_of_a_half_that_does_not_hold_the_factor(device):
+    x = torch.ones(3, dtype=torch.float16)
+    check_error(lambda x: _index_add(x, 1e6), device, x)
