@@ -261,6 +261,28 @@ def test_aliases(device, alias):
     torch.testing.assert_close(ours.cpu(), theirs)
 
 
+def test_layouts_of_an_elementwise_kernel_in_a_graph(device):
+    kernel = torch_opencl.ElementwiseKernel("T x, T y, T z", "T w", "w = x * y + z")
+    number = torch.tensor(2.0)
+    x, y = torch.randn(3, 1, device=device), torch.randn(1, 4, device=device)
+    z, image = torch.randn(4, 3, device=device).t(), torch.randn(2, 4, 3, 5)
+    image = image.to(device, memory_format=torch.channels_last)
+    for inputs in (
+        (x, y, z),
+        (z, x, y),
+        (x, y, number),
+        (z, number, z),
+        (x[:, :0], z[:, :0], z[:, :0]),
+        (image, number, image),
+        (image, x, number),
+        (image[:, ::2], image[:, ::2], x),
+    ):
+        wanted = kernel(*inputs)
+        found = torch.compile(lambda *t: kernel(*t) * 1, dynamic=False)(*inputs)
+        assert found.stride() == wanted.stride()
+        torch.testing.assert_close(found, wanted)
+
+
 def test_elementwise_kernel_in_a_graph(device):
     kernel = torch_opencl.ElementwiseKernel(
         "T x, float32 a, S y", "T z, S w", "z = x * a + y; w = y - x", "mixed"

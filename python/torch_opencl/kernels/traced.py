@@ -7,6 +7,7 @@ import functools
 
 import torch
 from torch import Tensor
+from torch._prims_common import compute_elementwise_output_strides
 
 _LIBRARY = torch.library.Library("torch_opencl", "FRAGMENT")
 _LIBRARY.define(
@@ -58,8 +59,7 @@ def _into(texts, outputs, tensors, places, numbers) -> None:
 
 
 def _fake(texts, tensors, places, numbers) -> list[Tensor]:
-    """The broadcast shape in the layout that a TensorIterator chooses, which is that
-    of a sum."""
+    """The broadcast shape in the layout that a TensorIterator of all inputs chooses."""
     from . import parameters as p
 
     kernel = _kernel(tuple(texts))
@@ -67,11 +67,16 @@ def _fake(texts, tensors, places, numbers) -> list[Tensor]:
     device = p.device_of(kernel.name, inputs)
     every = (*kernel.inputs, *kernel.outputs)
     placeholders = p.resolve(kernel.name, every, inputs)
-    layout = functools.reduce(
-        torch.add, (each.to(device, torch.float32) for each in tensors)
-    )
+    # Numbers on the CPU have no say.
+    here = torch.broadcast_tensors(*(each for each in tensors if each.device == device))
+    strides = compute_elementwise_output_strides(*here)
     return [
-        torch.empty_like(layout, dtype=p.dtype_of(kernel.name, each, placeholders))
+        torch.empty_strided(
+            here[0].shape,
+            strides,
+            dtype=p.dtype_of(kernel.name, each, placeholders),
+            device=device,
+        )
         for each in kernel.outputs
     ]
 
