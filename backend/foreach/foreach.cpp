@@ -44,9 +44,13 @@ struct Call {
   std::vector<std::vector<double>> scalars;
   bool is_supported = true;
 
+  // Of complex numbers and bools the op of single tensors decides.
+  static bool is_real(const at::Scalar& scalar) {
+    return scalar.isFloatingPoint() || scalar.isIntegral(false);
+  }
   void take(TensorList list) { lists.push_back(list); }
   void take(const at::Scalar& scalar) {
-    is_supported &= !scalar.isComplex();
+    is_supported &= is_real(scalar);
     if (is_supported) {
       scalars.push_back({scalar.to<double>()});
     }
@@ -54,7 +58,7 @@ struct Call {
   void take(at::ArrayRef<at::Scalar> list) {
     std::vector<double> values;
     for (const at::Scalar& scalar : list) {
-      is_supported &= !scalar.isComplex();
+      is_supported &= is_real(scalar);
       values.push_back(is_supported ? scalar.to<double>() : 0);
     }
     is_supported &= lists.empty() || values.size() == lists[0].size();

@@ -253,6 +253,7 @@ bool multi_tensor_apply(const char* name,
   for (const Tensor& tensor : first) {
     launch.elements.push_back(tensor.numel());
   }
+  runtime::Queue& queue = queue_of(first[0]);
   for (const TensorOperand& operand : operands) {
     ListOperand list{operand.name,
                      {},
@@ -265,11 +266,11 @@ bool multi_tensor_apply(const char* name,
       if (!place.has_value()) {
         return false;
       }
+      check_same_device(queue, *place);
       list.places.push_back(*place);
     }
     launch.lists.push_back(std::move(list));
   }
-  runtime::Queue& queue = queue_of(first[0]);
   launch.slots = slots_for(queue.device(), launch.lists);
   runtime::Kernel& kernel =
       find_kernel(queue.device(), name, statements, launch);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch_opencl
+from against_cpu import check_error
 
 _SHAPES = [(3, 5), (7,), (), (0,), (300, 70), (2, 3, 4)] * 5
 _NUMBERS = [0.5 + 0.1 * i for i in range(len(_SHAPES))]
@@ -157,6 +158,40 @@ def test_unscale_of_strided_gradients(device):
     bad = torch.full((6,), float("inf"), device=device)[::2]
     torch._amp_foreach_non_finite_check_and_unscale_([bad], one, inverse)
     assert one.item() == 1
+
+
+def test_scales_on_another_device(device):
+    if torch.opencl.device_count() < 2:
+        pytest.skip("one device only")
+    other = f"opencl:{1 - device.index}"
+
+    def run(op, tensors, *numbers):
+        for moved in range(1, len(tensors)):
+            places = [other if i == moved else device for i in range(len(tensors))]
+            placed = [t.to(p) for t, p in zip(tensors, places, strict=True)]
+            with pytest.raises(RuntimeError, match="same device|on opencl"):
+                op(*placed, *numbers)
+
+    one, count = torch.ones(1), torch.ones(1, dtype=torch.int32)
+    run(torch._amp_update_scale_, (one, count, one), 2.0, 0.5, 3)
+    run(
+        lambda x, *scales: torch._amp_foreach_non_finite_check_and_unscale_(
+            [x], *scales
+        ),
+        (torch.ones(5), one, one),
+    )
+
+
+def test_bools_are_as_for_single_tensors(device):
+    x = torch.rand(3)
+    for call in (
+        lambda x: torch._foreach_sub([x], True),
+        lambda x: torch._foreach_sub_([x], [True]),
+        lambda x: torch._foreach_add([x], [x], alpha=True),
+    ):
+        check_error(call, device, x)
+    found = torch._foreach_add([x.to(device)], True)[0]
+    assert torch.equal(found.cpu(), x + 1)
 
 
 _IN_PLACE = {
