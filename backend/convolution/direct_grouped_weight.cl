@@ -22,6 +22,23 @@
   }
 #define TILES(count) (((count) + TILE - 1) / TILE)
 
+// TILE x TILE sums of products at outputs alone, which lie in rows of `width`.
+static lanes_t sums_of_outputs(const compute_t **factors, const compute_t **sources, int images,
+                               int image_size, int rows, int pitch, int width) {
+  compute_t sums[TILE * TILE] = {0};
+  for (int n = 0; n < images; ++n) {
+    for (int row = 0; row < rows; ++row) {
+      for (int x = 0; x < width; ++x) {
+        const int at = n * image_size + row * pitch + x;
+        for (int i = 0; i < TILE * TILE; ++i) {
+          sums[i] += factors[i / TILE][at] * sources[i % TILE][at];
+        }
+      }
+    }
+  }
+  return vload16(0, sums);
+}
+
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void direct_grouped_weight(CONST_TENSOR(storage_t, image), CONST_TENSOR(storage_t, grad),
                    TENSOR(compute_t, partial), const geometry_t g, const int images,
@@ -112,6 +129,12 @@ void direct_grouped_weight(CONST_TENSOR(storage_t, image), CONST_TENSOR(storage_
           FOLD(sums, 4)
           FOLD(sums, 2)
           FOLD(sums, 1)
+          // Maybe of a zero between outputs and an infinite value.
+          if (any(isnan(sums[0]))) {
+            sums[0] = sums_of_outputs(factors, sources,
+                                      min(images_at_once, images - first_image), image_size,
+                                      rows, pitch, g.out_size.y);
+          }
           compute_t *total = totals + (o / TILE * TILES(depth) + k / TILE) * 16;
           vstore16(vload16(0, total) + sums[0], 0, total);
         }
