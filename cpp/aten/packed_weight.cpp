@@ -4,6 +4,8 @@
 #include "../device/stream.h"
 #include "../runtime/command_graph.h"
 
+#include <c10/util/ScopeExit.h>
+
 namespace torch_opencl::aten {
 
 at::Tensor packed_weight(const at::Tensor& weight,
@@ -27,9 +29,10 @@ at::Tensor packed_weight(const at::Tensor& weight,
   const void* begin = weight.storage().data();
   if (runtime::CommandGraph* graph = queue.capturing()) {
     graph->begin_packing(queue, begin, weight.storage().nbytes(), key);
+    const auto end = c10::make_scope_exit([&] { graph->end_packing(queue); });
     at::Tensor packed = pack();
     queue.flush_pending();
-    graph->end_packing(queue, std::make_shared<at::Tensor>(packed));
+    graph->keep_packed(std::make_shared<at::Tensor>(packed));
     return packed;
   }
   const runtime::PackedUse use =

@@ -160,12 +160,14 @@ void CommandGraph::begin_packing(const Queue& queue,
   blocks_.begin_pool(packing_pool_.id(), queue.stream_id());
 }
 
-void CommandGraph::end_packing(const Queue& queue,
-                               std::shared_ptr<void> packed) {
+void CommandGraph::keep_packed(std::shared_ptr<void> packed) {
   const std::lock_guard lock(mutex_);
   auto& packing = std::get<Packing>(commands_[packing_ - 1]);
   packing.commands = commands_.size() - packing_;
   packing.packed = std::move(packed);
+}
+
+void CommandGraph::end_packing(const Queue& queue) {
   blocks_.begin_pool(pool_.id(), queue.stream_id());
 }
 

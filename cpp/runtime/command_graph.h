@@ -69,15 +69,16 @@ class CommandGraph : public std::enable_shared_from_this<CommandGraph> {
   // `kernel` takes its queue's error record by the argument `index`: its next
   // launch and all later ones.
   void add_report(cl_kernel kernel, cl_uint index);
-  // What is added until end_packing depends on the allocation of `bytes` at
+  // What is added until keep_packed depends on the allocation of `bytes` at
   // `begin` alone, and a replay leaves it out while nothing was written there.
   // `packed`, which is kept with the graph, and what it takes to make it have
-  // memory of their own.
+  // memory of their own, until end_packing. That is called after an error, too.
   void begin_packing(const Queue& queue,
                      const void* begin,
                      uint64_t bytes,
                      const PackedKey& key);
-  void end_packing(const Queue& queue, std::shared_ptr<void> packed);
+  void keep_packed(std::shared_ptr<void> packed);
+  void end_packing(const Queue& queue);
 
   // `resource`, which a command uses, lives as long as the graph.
   void keep(std::shared_ptr<void> resource);

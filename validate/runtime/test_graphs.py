@@ -69,6 +69,41 @@ def test_weights_that_change(device, shape):
             )
 
 
+def test_memory_after_packing_that_raised(device):
+    """It is not that of packed weights, which replays leave alone."""
+    x = torch.randn(1, 64, 6, 6, device=device)
+    large = torch.randn(1024, 64, 3, 3, device=device)
+    weight = torch.randn(64, 64, 3, 3, device=device)
+    total = torch.opencl.get_device_properties(device).total_memory
+    raised = False
+
+    def run():
+        nonlocal raised
+        raised = False
+        torch.empty(2**16, device=device)  # for the output
+        reserved = torch.opencl.memory_reserved(device)
+        torch.opencl.set_per_process_memory_fraction(reserved / total, device)
+        try:
+            F.conv2d(x, large)
+        except torch.OutOfMemoryError:
+            raised = True
+        finally:
+            torch.opencl.set_per_process_memory_fraction(1.0, device)
+        ones = [torch.ones_like(weight) for _ in range(4)]
+        total_of_ones = sum(tensor.sum() for tensor in ones)
+        del ones
+        return F.conv2d(x, weight), total_of_ones
+
+    torch.opencl.empty_cache()
+    graph, (y, _) = captured(run)
+    if not raised:
+        pytest.skip("kernels of GPUs pack nothing")
+    expected = F.conv2d(x.cpu(), weight.cpu())
+    for _ in range(3):
+        graph.replay()
+        torch.testing.assert_close(y.cpu(), expected, rtol=1e-3, atol=1e-3)
+
+
 def test_writes_of_a_replay_are_seen(device):
     """Values packed of a weight are stale once a replay has written to it."""
     x, weight = torch.randn(40, 64, device=device), torch.randn(32, 64, device=device)
