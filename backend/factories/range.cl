@@ -8,13 +8,23 @@
 #ifndef WG_SIZE
 #define WG_SIZE 64
 #endif
+#ifndef IS_WIDE
+#define IS_WIDE 0
+#endif
+
+// As on torch's CPU: float32 by double arithmetic, where the device has it.
+#if IS_WIDE
+typedef double sum_t;
+#else
+typedef compute_t sum_t;
+#endif
 
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void arange(TENSOR(storage_t, out), const ulong count, const compute_t start,
-            const compute_t step) {
+void arange(TENSOR(storage_t, out), const ulong count, const sum_t start,
+            const sum_t step) {
   const size_t i = get_global_id(0);
   if (i < count) {
-    STORE(POINTER(out), i, start + step * (compute_t)i);
+    STORE(POINTER(out), i, (compute_t)(start + step * (sum_t)i));
   }
 }
 
@@ -69,33 +79,40 @@ void triangle(TENSOR(storage_t, out), CONST_TENSOR(storage_t, self),
 }
 
 // How many of the first `rows` rows' elements lie left of the diagonal or on
-// it: sums of 1, 2, 3 ... up to `columns`, which then repeats.
-inline long sum_to(long last, long columns) {
-  const long rising = clamp(last, 0L, columns);
-  return rising * (rising + 1) / 2 + max(last - columns, 0L) * columns;
+// it: sums of 1, 2, 3 ... up to `columns`, which then repeats. Modulo 2^64, for
+// the matrix may have more elements.
+inline ulong sum_to(long last, long columns) {
+  const ulong rising = clamp(last, 0L, columns);
+  const ulong halves = rising % 2 == 0 ? rising / 2 * (rising + 1)
+                                       : (rising + 1) / 2 * rising;
+  return halves + (ulong)max(last - columns, 0L) * (ulong)columns;
 }
-inline long count_below(long rows, long columns, long offset) {
-  return sum_to(offset + rows, columns) - sum_to(offset, columns);
+inline ulong count_before(long row, long columns, long offset, int is_upper) {
+  const ulong below = sum_to(offset + row, columns) - sum_to(offset, columns);
+  return is_upper ? (ulong)row * (ulong)columns - below : below;
 }
 
-// Positions on one side of a diagonal, row by row; one work-item an element of
-// the matrix. `offset` is the last diagonal below.
+// Positions on one side of a diagonal, row by row; one work-item a position, which
+// finds its row by bisection. `offset` is the last diagonal below.
 kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void triangle_indices(TENSOR(storage_t, out), const ulong size,
                       const long rows, const long columns, const long offset,
                       const int is_upper) {
   const size_t i = get_global_id(0);
-  const long row = i / columns;
-  const long column = i % columns;
-  if (row >= rows || (column - row > offset) != (is_upper != 0)) {
-    return;
+  if (i >= size) return;
+  long row = 0;
+  for (long end = rows; end - row > 1;) {
+    const long middle = row + (end - row) / 2;
+    if (count_before(middle, columns, offset, is_upper) <= i) {
+      row = middle;
+    } else {
+      end = middle;
+    }
   }
-  const long before = count_below(row, columns, offset);
-  const long below = clamp(row + offset + 1, 0L, columns);
-  const long at = is_upper ? row * columns - before + column - below
-                           : before + column;
-  STORE(POINTER(out), at, (compute_t)row);
-  STORE(POINTER(out), size + at, (compute_t)column);
+  const long first = is_upper ? clamp(row + offset + 1, 0L, columns) : 0;
+  const long column = first + (long)(i - count_before(row, columns, offset, is_upper));
+  STORE(POINTER(out), i, (compute_t)row);
+  STORE(POINTER(out), size + i, (compute_t)column);
 }
 
 // Several indices as one: takes the index of one dimension into the linear index of the

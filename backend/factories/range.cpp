@@ -24,6 +24,7 @@
 #include <ATen/ops/triu_ops.h>
 #include <ATen/ops/view_as_real.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace torch_opencl::ops {
@@ -90,17 +91,26 @@ int64_t arange_size(const Scalar& start,
 }
 
 void fill_range(const Scalar& start, const Scalar& step, const Tensor& out) {
-  const at::ScalarType compute = compute_type(out.scalar_type());
+  const at::ScalarType type = out.scalar_type();
+  const bool is_wide =
+      type == at::kFloat && aten::device_of(out).info().has_fp64;
+  const at::ScalarType compute = is_wide ? at::kDouble : compute_type(type);
+  // Floats become integers of 64 bits, which wrap around in narrower ones.
+  const auto argument = [&](const Scalar& value) {
+    const bool truncates =
+        value.isFloatingPoint() && !at::isFloatingType(compute);
+    return scalar_argument(truncates ? Scalar(value.toLong()) : value, compute);
+  };
   through_contiguous(out, [&](const Tensor& dense) {
     launch(dense,
            sources::range,
            "arange",
-           {{"DTYPE", dtype_of(dense)}},
+           {{"DTYPE", dtype_of(dense)}, {"IS_WIDE", is_wide}},
            aten::range(dense.numel(), 64),
            arg(dense),
            static_cast<uint64_t>(dense.numel()),
-           scalar_argument(start, compute),
-           scalar_argument(step, compute));
+           argument(start),
+           argument(step));
   });
 }
 
@@ -142,12 +152,34 @@ Tensor& range_out(const Scalar& start,
     by = std::trunc(by);
   }
   check_bounds(first, last, by);
-  const int64_t size = static_cast<int64_t>((last - first) / by + 1);
+  // In the type that torch's CPU adds up: float for the half types.
+  const auto size_in = [&](auto zero) {
+    using T = decltype(zero);
+    return static_cast<int64_t>((static_cast<T>(last) - static_cast<T>(first)) /
+                                    static_cast<T>(by) +
+                                1);
+  };
+  const int64_t size = at::isReducedFloatingType(out.scalar_type())
+                           ? size_in(0.0f)
+                           : size_in(0.0);
   if (out.numel() != size) {
     out.resize_({size});
   }
   fill_range(start, step, out);
   return out;
+}
+
+// Raises where the dtype does not hold them.
+void check_ends(const Scalar& start, const Scalar& end, at::ScalarType type) {
+  AT_DISPATCH_V2(type,
+                 "linspace",
+                 AT_WRAP([&] {
+                   start.to<scalar_t>();
+                   end.to<scalar_t>();
+                 }),
+                 AT_EXPAND(AT_FLOATING_TYPES),
+                 at::kHalf,
+                 at::kBFloat16);
 }
 
 Tensor& linspace_out(const Scalar& start,
@@ -168,6 +200,7 @@ Tensor& linspace_out(const Scalar& start,
     at::_ops::linspace_out::call(start, end, steps, host);
     return out.copy_(host);
   }
+  check_ends(start, end, out.scalar_type());
   const double step = (end.toDouble() - start.toDouble()) /
                       static_cast<double>(std::max<int64_t>(steps - 1, 1));
   through_contiguous(out, [&](const Tensor& dense) {
@@ -209,6 +242,7 @@ Tensor& logspace_out(const Scalar& start,
   if (steps == 1) {
     return out.fill_(std::pow(base, start.toDouble()));
   }
+  check_ends(start, end, out.scalar_type());
   const at::ScalarType type =
       aten::device_of(out).info().has_fp64 ? at::kDouble : at::kFloat;
   Tensor exponents = at::empty({steps}, out.options().dtype(type));
@@ -241,6 +275,7 @@ void triangle(const Tensor& self,
   if (out.numel() == 0) {
     return;
   }
+  diagonal = std::clamp(diagonal, -self.size(-2), self.size(-1));
   if (out.is_complex()) {
     for (const int64_t part : {0, 1}) {
       triangle(at::view_as_real(self).select(-1, part),
@@ -317,16 +352,20 @@ Tensor triangle_indices(int64_t rows,
                     is_upper ? "triu_indices" : "tril_indices",
                     type);
   // The upper triangle is what is not below it.
-  offset -= is_upper;
+  offset = std::clamp(offset, -rows, columns) - is_upper;
   const int64_t below = at::native::get_tril_size(rows, columns, offset);
-  const int64_t size = is_upper ? rows * columns - below : below;
+  // There may be more than 2^64 elements below.
+  const int64_t size =
+      is_upper ? static_cast<int64_t>(static_cast<uint64_t>(rows) * columns -
+                                      static_cast<uint64_t>(below))
+               : below;
   Tensor out = at::empty({2, size}, options);
   if (size > 0) {
     launch(out,
            sources::range,
            "triangle_indices",
            {{"DTYPE", dtype_of(out)}},
-           aten::range(rows * columns, 64),
+           aten::range(size, 64),
            arg(out),
            static_cast<uint64_t>(size),
            rows,

@@ -83,3 +83,57 @@ def test_errors_are_the_cpus(device, call):
     with pytest.raises(type(expected.value)) as raised:
         call(device)
     assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("make", [torch.tril_indices, torch.triu_indices])
+def test_triangle_indices_of_large_matrices(device, make):
+    is_upper = make is torch.triu_indices
+    for size in (30_000, 10**6, 2**32):
+        diagonal = size - 4 if is_upper else 4 - size
+        result = make(size, size, diagonal, device=device)
+        assert torch.equal(result.cpu(), make(size, size, diagonal))
+    diagonal = 2**33 - 2 if is_upper else 3 - 2**31
+    result = make(2**31, 2**33, diagonal, device=device)
+    assert torch.equal(result.cpu(), make(2**31, 2**33, diagonal))
+
+
+@pytest.mark.parametrize("keep", [torch.tril, torch.triu])
+def test_diagonals_far_outside(device, keep):
+    x = torch.arange(1.0, 31).view(2, 3, 5)
+    for diagonal in (2**63 - 1, 2**63 - 3, -(2**63) + 7, -(2**63), 5, -3):
+        found = keep(x.to(device), diagonal)
+        rounded = max(-9, min(diagonal, 9))
+        assert torch.equal(found.cpu(), keep(x, rounded)), diagonal
+
+
+def test_arange_is_exact(device):
+    if not torch.opencl.get_device_properties(device).has_fp64:
+        pytest.skip("no float64")
+    for arguments in ((-1000, 1000, 0.1), (2**24 + 0.5, 2**24 + 64, 0.75)):
+        exact = torch.arange(*arguments, dtype=torch.float64).float()
+        found = torch.arange(*arguments, device=device).cpu()
+        torch.testing.assert_close(found, exact, rtol=1.2e-7, atol=1e-9)
+
+
+def test_arange_of_integers_wraps_around(device):
+    arguments = (2.0**40, 2.0**40 + 3)
+    found = torch.arange(*arguments, dtype=torch.int32, device=device)
+    assert found.tolist() == torch.arange(*arguments, dtype=torch.int32).tolist()
+
+
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_range_of_half_types_is_as_long_as_the_cpus(device, dtype):
+    for arguments in ((0, 0.7, 0.1), (0, 2.3, 0.1), (-1, 0.3, 0.1)):
+        expected = torch.range(*arguments, dtype=dtype)
+        assert len(torch.range(*arguments, dtype=dtype, device=device)) == len(expected)
+
+
+@pytest.mark.parametrize("make", [torch.linspace, torch.logspace])
+def test_ends_that_the_dtype_does_not_hold(device, make):
+    for end, dtype in ((1e39, torch.float32), (1e6, torch.float16)):
+        with pytest.raises(RuntimeError) as expected:
+            make(0, end, 5, dtype=dtype)
+        with pytest.raises(RuntimeError) as raised:
+            make(0, end, 5, dtype=dtype, device=device)
+        assert str(raised.value) == str(expected.value)
