@@ -7,6 +7,7 @@
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/_assert_async_native.h>
 #include <ATen/ops/_functional_assert_async_native.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/multinomial_native.h>
 #include <ATen/ops/multinomial_ops.h>
@@ -23,10 +24,16 @@ namespace {
 using at::Tensor;
 using aten::WithFallback;
 
-// Waits for the device, as ATen's way without replacement does.
-void check_weights(const Tensor& weights, const Tensor& sums) {
-  const Tensor host = at::stack({weights.min(), weights.max(), sums.min()})
-                          .to(at::Device(at::kCPU), at::kDouble);
+// A draw's last bit times this is no subnormal number.
+constexpr double kLeastSum = 1e-30;
+
+// Whether rows have to be scaled: draws times sums that are out of this range
+// may be the sums, or NaN. Waits for the device, as ATen's way without
+// replacement does.
+bool check_weights(const Tensor& weights, const Tensor& sums) {
+  const Tensor host =
+      at::stack({weights.min(), weights.max(), sums.min(), sums.max()})
+          .to(at::Device(at::kCPU), at::kDouble);
   const double* found = host.const_data_ptr<double>();
   TORCH_CHECK(found[0] >= 0,
               "invalid multinomial distribution (encountering probability "
@@ -36,11 +43,12 @@ void check_weights(const Tensor& weights, const Tensor& sums) {
               "entry = infinity or NaN)");
   TORCH_CHECK(found[2] > 0,
               "invalid multinomial distribution (sum of probabilities <= 0)");
+  return !std::isfinite(found[3]) || found[2] < kLeastSum;
 }
 
 void with_replacement(Tensor& result,
                       const Tensor& self,
-                      int64_t /*samples*/,
+                      int64_t samples,
                       std::optional<at::Generator> generator) {
   if (result.numel() == 0) {
     return;
@@ -48,12 +56,19 @@ void with_replacement(Tensor& result,
   const Tensor weights = self.to(aten::compute_type(self.scalar_type()));
   const Tensor cumulative = weights.cumsum(-1);
   const Tensor sums = cumulative.narrow(-1, cumulative.size(-1) - 1, 1);
-  check_weights(weights, sums);
-  // To the right of equal sums: a category of weight 0 is never drawn.
+  if (check_weights(weights, sums)) {
+    return with_replacement(result,
+                            weights.div(weights.amax(-1, /*keepdim=*/true)),
+                            samples,
+                            std::move(generator));
+  }
+  // To the right of equal sums: a category of weight 0 is never drawn. A draw
+  // of less than 1 times a sum is rounded to less than the sum.
   at::searchsorted_out(
       result,
-      cumulative.div(sums),
-      at::rand(result.sizes(), std::move(generator), weights.options()),
+      cumulative,
+      at::rand(result.sizes(), std::move(generator), weights.options())
+          .mul_(sums),
       /*out_int32=*/false,
       /*right=*/true);
 }

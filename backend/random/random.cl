@@ -130,24 +130,41 @@ DISTRIBUTION random_uniform(PARAMETERS(out_t), const real_t from, const real_t t
 #endif
 }
 
-// Box and Muller, A note on the generation of random normal deviates, 1958.
-DISTRIBUTION random_normal(PARAMETERS(out_t), const real_t mean, const real_t deviation) {
-  EACH_DRAW {
-    DRAW_BITS
-    reals_t value[ELEMENTS];
-    for (int i = 0; i < ELEMENTS; i += 2) {
-      // In (0, 1], so that its logarithm is finite.
-      const reals_t radius = sqrt((real_t)-2 * log((real_t)1 - UNIFORM(i)));
-      const reals_t angle = 2 * UNIFORM(i + 1);
-      value[i] = mean + deviation * radius * cospi(angle);
-      value[i + 1] = mean + deviation * radius * sinpi(angle);
-    }
-    KEEP(value)
-  }
+// [0, 1]: small numbers have all bits of a word, and what is almost 1 is 1.
+DISTRIBUTION random_unit(PARAMETERS(out_t), const real_t unused, const real_t none) {
+  FILL(UNIFORM(i))
 }
 
+// Box and Muller, A note on the generation of random normal deviates, 1958.
+// 1 - UNIFORM is in (0, 1], so that its logarithm is finite.
+#define NORMAL(name, function)                                              \
+  DISTRIBUTION name(PARAMETERS(out_t), const real_t mean,                   \
+                    const real_t deviation) {                               \
+    EACH_DRAW {                                                             \
+      DRAW_BITS                                                             \
+      reals_t value[ELEMENTS];                                              \
+      for (int i = 0; i < ELEMENTS; i += 2) {                               \
+        const reals_t radius = sqrt((real_t)-2 * log((real_t)1 - UNIFORM(i))); \
+        const reals_t angle = 2 * UNIFORM(i + 1);                           \
+        value[i] = function(mean + deviation * radius * cospi(angle));      \
+        value[i + 1] = function(mean + deviation * radius * sinpi(angle));  \
+      }                                                                     \
+      KEEP(value)                                                           \
+    }                                                                       \
+  }
+NORMAL(random_normal, )
+NORMAL(random_log_normal, exp)
+
 DISTRIBUTION random_bernoulli(PARAMETERS(out_t), const real_t p, const real_t unused) {
+#if IS_WIDE
   FILL(UNIFORM(i) < p ? (reals_t)1 : (reals_t)0)
+#else
+  // All 32 bits: the significand's would round a small probability up.
+  const ulong hits = (ulong)rint(p * (real_t)((ulong)1 << 32));
+  const uint last = (uint)(hits - 1);
+  const reals_t hit = (reals_t)(hits > 0 ? 1 : 0);
+  FILL(bits[i] <= last ? hit : (reals_t)0)
+#endif
 }
 
 // The middle of the uniform number's cell: never 0, nor 1, to which the middle of

@@ -173,10 +173,9 @@ struct LogNormalKernel {
                   double mean,
                   double deviation,
                   const MaybeGenerator& generator) {
-    Tensor self = iter.tensor(0);
+    const Tensor& self = iter.tensor(0);
     check_floating("log_normal_cpu", self);
-    fill_real(self, generator, "random_normal", mean, deviation);
-    self.exp_();
+    fill_real(self, generator, "random_log_normal", mean, deviation);
   }
 };
 
@@ -220,7 +219,7 @@ struct BernoulliScalarKernel {
 };
 
 constexpr PointwiseOp kBernoulli{.name = "bernoulli",
-                                 .expression = "draw < p",
+                                 .expression = "draw < p || p >= 1",
                                  .inputs = "draw p",
                                  .probabilities = "p"};
 
@@ -235,7 +234,8 @@ struct BernoulliTensorKernel {
         self.sizes(),
         self.options().dtype(p.scalar_type() == at::kDouble ? at::kDouble
                                                             : at::kFloat));
-    fill_real(draws, generator, "random_uniform", 0, 1);
+    const int64_t digits = draws.scalar_type() == at::kDouble ? 53 : 32;
+    fill_real(draws, generator, "random_unit", 0, 1, digits);
     const Tensor probabilities = p.to(draws.options());
     auto iter = at::TensorIteratorConfig()
                     .add_output(draws)

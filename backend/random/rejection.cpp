@@ -7,6 +7,7 @@
 #include "../common/dtype_check.h"
 #include "kernel_sources.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_sample_dirichlet_ops.h>
 #include <ATen/ops/_standard_gamma_ops.h>
@@ -63,12 +64,26 @@ Tensor draw(const Tensor& first,
   return out;
 }
 
+// Of what is drawn: more than 0, and less than 1.
+struct Limits {
+  double least;
+  double most;
+};
+
+Limits limits_of(at::ScalarType type) {
+  Limits limits{};
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, type, "limits", [&] {
+        limits.least = std::numeric_limits<scalar_t>::min();
+        limits.most = 1 - std::numeric_limits<scalar_t>::epsilon() / 2.0;
+      });
+  return limits;
+}
+
 Tensor standard_gamma(const Tensor& self, MaybeGenerator generator) {
   check_floating("gamma_cpu", self);
-  const double least = self.scalar_type() == at::kDouble
-                           ? std::numeric_limits<double>::min()
-                           : std::numeric_limits<float>::min();
-  return draw(self, self, generator, "GAMMA").clamp_min_(least);
+  return draw(self, self, generator, "GAMMA")
+      .clamp_min_(limits_of(self.scalar_type()).least);
 }
 
 Tensor poisson(const Tensor& self, MaybeGenerator generator) {
@@ -94,13 +109,8 @@ Tensor sample_dirichlet(const Tensor& self, MaybeGenerator generator) {
   const Tensor concentration = self.to(compute);
   const Tensor logarithms =
       draw(concentration, concentration, generator, "LOG_GAMMA");
-  const bool is_double = compute == at::kDouble;
-  const double least = is_double ? std::numeric_limits<double>::min()
-                                 : std::numeric_limits<float>::min();
-  const double most = 1 - (is_double ? std::numeric_limits<double>::epsilon()
-                                     : std::numeric_limits<float>::epsilon()) /
-                              2;
-  return logarithms.softmax(-1).clamp_(least, most).to(self.scalar_type());
+  const auto [least, most] = limits_of(self.scalar_type());
+  return logarithms.softmax(-1).to(self.scalar_type()).clamp_(least, most);
 }
 
 }  // namespace

@@ -237,3 +237,36 @@ def test_exponential_is_never_zero(device, dtype):
     """Three of so many draws are of the smallest uniform number."""
     x = torch.empty(50_000_000, device=device, dtype=dtype).exponential_()
     assert x.min() > 0
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [3e38, 3e38],
+        [3e38, 0, 3e38, 0],
+        [1e-45, 0, 1e-45, 0],
+        [[3e38, 3e38], [1e-40, 0]],
+    ],
+)
+def test_multinomial_of_extreme_weights(device, weights):
+    weights = torch.tensor(weights)
+    drawn = torch.multinomial(weights.to(device), 200, replacement=True).cpu()
+    assert (weights.gather(-1, drawn) > 0).all()
+    assert len(drawn.reshape(-1, 200)[0].unique()) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bool])
+def test_bernoulli_of_a_small_probability(device, dtype):
+    torch.manual_seed(4)
+    x = torch.empty(2**24, dtype=dtype, device=device)
+    for draw in (x.bernoulli_, lambda p: x.bernoulli_(torch.tensor(p, device=device))):
+        assert abs(draw(1e-3).count_nonzero().item() - 16_777) < 700
+        hits = sum(draw(1e-8).count_nonzero().item() for _ in range(16))
+        assert hits < 10  # of 2.7 expected; 16, were it rounded up to 2^-24
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_log_normal_is_rounded_once(device, dtype):
+    draw = torch.empty(100_000, dtype=dtype, device=device).log_normal_(8, 0.1)
+    expected = torch.empty(100_000, dtype=dtype).log_normal_(8, 0.1)
+    assert len(draw.cpu().unique()) > 0.8 * len(expected.unique())

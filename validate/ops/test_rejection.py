@@ -147,3 +147,12 @@ def test_errors_are_torchs(device):
         with pytest.raises(NotImplementedError) as raised:
             call(torch.ones(3, dtype=torch.int64, device=device))
         assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_stay_between_zero_and_one(device, dtype):
+    shapes = torch.full((20_000,), 0.05, dtype=dtype, device=device)
+    assert torch._standard_gamma(shapes).min() > 0
+    shares = torch._sample_dirichlet(shapes.view(-1, 2)).cpu()
+    assert shares.min() > 0
+    assert shares.max() < 1
