@@ -115,7 +115,9 @@ struct NllLossProblem {
               const char* kernel_name,
               int64_t items,
               const Arguments&... arguments) const {
-    with_index(extent, [&](auto index) {
+    // Samples may be more than elements; a step goes beyond the last.
+    const int64_t samples_end = count() + kMostGroups * kWorkGroup;
+    with_index(std::max(extent, samples_end), [&](auto index) {
       using Index = decltype(index);
       aten::launch(self,
                    sources::nll_loss,
@@ -193,7 +195,7 @@ void forward(const char* op,
                      arg(output),
                      arg_in(self),
                      arg_in(target),
-                     arg_in(weight),
+                     arg_in(problem.weight),
                      reports(self, op));
     }
     return;
@@ -216,7 +218,7 @@ void forward(const char* op,
                  arg(partials),
                  arg_in(self),
                  arg_in(target),
-                 arg_in(weight),
+                 arg_in(problem.weight),
                  reports(self, op));
   launch(self,
          sources::nll_loss,
@@ -254,7 +256,7 @@ void backward(const char* op,
                  arg(grad_input),
                  arg_in(grad_output),
                  arg_in(target),
-                 arg_in(weight),
+                 arg_in(problem.weight),
                  arg_in(total_weight),
                  reports(grad_input, op));
 }

@@ -271,3 +271,24 @@ def test_elementwise_losses_warn_of_nothing(device, loss, reduction):
         result = loss(x, y, reduction=reduction)
     expected = loss(x.cpu(), y.cpu(), reduction=reduction)
     torch.testing.assert_close(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_nll_loss_of_images_takes_weights_of_any_shape(device, reduction):
+    weight = torch.tensor([[1.0, 2], [3, 4]]).t()
+    x, target = torch.randn(2, 4, 3, 3), torch.randint(4, (2, 3, 3))
+    number = {"none": 0, "mean": 1, "sum": 2}[reduction]
+    arguments = (x, target, weight, number, -100)
+    expected = torch.ops.aten.nll_loss2d_forward(*arguments)
+    there = [a.to(device) if torch.is_tensor(a) else a for a in arguments]
+    found = torch.ops.aten.nll_loss2d_forward(*there)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs)
+
+
+@pytest.mark.slow
+def test_nll_loss_of_more_samples_than_int32_holds(device):
+    count = 2**31 + 100
+    x = torch.tensor([[1.0, 2, 3]], device=device).expand(count, 3)
+    target = torch.ones(1, dtype=torch.int64, device=device).expand(count)
+    assert torch.nn.functional.nll_loss(x, target).item() == -2
