@@ -173,7 +173,7 @@ void find_bags(const BagOperands& in,
          sources::embedding_bag,
          "embedding_bag_of",
          {{"DTYPE", dtype_of(in.weight)}, {"INDEX", dtype_of(in.indices)}},
-         range(problem.samples, 64),
+         range(std::max<int64_t>(problem.samples, 1), 64),
          arg(out.offset2bag),
          arg_in(in.offsets),
          problem,
@@ -239,7 +239,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
   const EmbeddingBagProblem problem =
       forward_problem(in, mode, include_last_offset, padding_idx);
   const BagResults out = empty_results(in, problem, mode);
-  if (problem.samples > 0) {
+  if (problem.samples > 0 || problem.offsets > 0) {
     find_bags(in, out, problem);
   }
   if (out.output.numel() > 0) {
@@ -374,7 +374,7 @@ Tensor& embedding_renorm_(Tensor& self,
   const Tensor factor = at::where(
       norm.gt(max_norm), norm.add(1e-7).reciprocal_().mul_(max_norm), 1.0);
   return self.index_copy_(
-      0, flat.to(at::kLong), rows.mul_(factor.to(self.scalar_type())));
+      0, flat.to(at::kLong), rows.mul(factor).to(self.scalar_type()));
 }
 
 }  // namespace

@@ -181,3 +181,20 @@ def test_refuses_what_the_cpu_refuses(device, call):
     with pytest.raises(type(expected.value)) as raised:
         call(*(x.to(device) for x in tensors))
     assert _message(raised) == _message(expected)
+
+
+def test_offsets_of_no_indices(device):
+    tensors = torch.zeros(0, dtype=torch.int64), torch.tensor([3]), torch.rand(4, 2)
+    for place in ("cpu", device):
+        indices, offsets, weight = (x.to(place) for x in tensors)
+        with pytest.raises(RuntimeError, match=r"offsets\[0\] has to be 0"):
+            F.embedding_bag(indices, weight, offsets).cpu()
+
+
+def test_renorm_is_rounded_once(device):
+    row = torch.tensor([[0.25, 1.25, 2.25]])
+    index = torch.zeros(1, dtype=torch.int64, device=device)
+    exact = torch.embedding_renorm_(row.clone(), index.cpu(), 1.0, 2.0)
+    row = row.to(device, torch.bfloat16)
+    torch.embedding_renorm_(row, index, 1.0, 2.0)
+    assert torch.equal(row.cpu(), exact.bfloat16())
