@@ -60,8 +60,8 @@ DType part_dtype(const Tensor& tensor) {
   return dtype_of(c10::toRealValueType(tensor.scalar_type()));
 }
 
-// All tensors are contiguous and have one number of dimensions; `self` is
-// changed in place.
+// All tensors have one number of dimensions; `self`, which is changed in place,
+// and the sources are contiguous.
 struct ScatterProblem {
   Tensor self;
   Tensor indices;
@@ -93,12 +93,25 @@ Tensor line_places(const ScatterProblem& p) {
 }
 
 // Lines that a GPU walks each by a work-item: short or many ones. What adds up
-// in place walks its lines without what a sort moves.
+// in place walks its lines without what a sort moves; a sort of rows moves
+// little.
 constexpr int64_t kShortLine = 64;
 constexpr int64_t kManyLines = 16384;
 constexpr int64_t kManyLinesOfSums = 256;
 constexpr int kSegmentGroup = 64;  // WG_SIZE of scatter_segments.cl
 constexpr int64_t kChunk = 64;     // CHUNK
+
+// Whether whole rows of `self` are named: the index is one for all that differ
+// in other dimensions.
+bool names_rows(const Tensor& self, const Tensor& index, int64_t dim) {
+  for (int64_t d = 0; d < index.dim(); ++d) {
+    if (d != dim && (index.size(d) != self.size(d) ||
+                     (index.size(d) != 1 && index.stride(d) != 0))) {
+      return false;
+    }
+  }
+  return true;
+}
 
 bool goes_by_segments(const Tensor& self,
                       const Tensor& index,
@@ -127,50 +140,88 @@ void launch_segments(const ScatterProblem& p,
          arguments...);
 }
 
+// Which row, or element where `p` names none, of the result each takes.
+Tensor targets_of(const ScatterProblem& p, bool by_rows) {
+  Tensor indices = p.indices;
+  if (by_rows) {
+    for (int64_t d = indices.dim() - 1; d >= 0; --d) {
+      indices = d == p.by.dim ? indices : indices.select(d, 0);
+    }
+  }
+  indices = indices.contiguous();  // copy: lines
+  const int64_t count = indices.numel();
+  const Tensor targets =
+      at::empty({1, count}, indices.options().dtype(at::kInt));
+  launch_segments(
+      p,
+      "scatter_targets",
+      count,
+      arg_in(indices),
+      arg_in(by_rows ? Tensor() : line_places(p)),
+      arg(targets),
+      static_cast<uint64_t>(count),
+      static_cast<uint64_t>(by_rows ? 1 : p.inner()),
+      p.length(),
+      p.self.size(p.by.dim),
+      static_cast<uint64_t>(by_rows ? 1 : p.self.stride(p.by.dim)),
+      static_cast<int32_t>(p.by.dim),
+      static_cast<int32_t>(by_rows),
+      static_cast<int32_t>(p.by.skipped.has_value()),
+      p.by.skipped.value_or(0),
+      reports(p.self, p.by.op));
+  return targets;
+}
+
+struct Rows {  // rows_t of scatter_segments.cl
+  uint64_t columns;
+  uint64_t inner;
+  uint64_t self_outer;
+  uint64_t source_outer;
+};
+
+Rows rows_of(const ScatterProblem& p, bool by_rows) {
+  if (!by_rows) {
+    return {1, 1, 0, 0};
+  }
+  const auto inner = static_cast<uint64_t>(p.inner());
+  return {static_cast<uint64_t>(p.lines()),
+          inner,
+          inner * static_cast<uint64_t>(p.self.size(p.by.dim)),
+          inner * static_cast<uint64_t>(p.length())};
+}
+
 // By sorting what goes where, on GPUs.
 void scatter_by_segments(const ScatterProblem& p) {
-  const Tensor lines = line_places(p);
-  const int64_t count = p.indices.numel();
-  const Tensor targets =
-      at::empty({1, count}, p.indices.options().dtype(at::kInt));
-  launch_segments(p,
-                  "scatter_targets",
-                  count,
-                  arg_in(p.indices),
-                  arg_in(lines),
-                  arg(targets),
-                  static_cast<uint64_t>(count),
-                  static_cast<uint64_t>(p.inner()),
-                  p.length(),
-                  p.self.size(p.by.dim),
-                  static_cast<uint64_t>(p.self.stride(p.by.dim)),
-                  static_cast<int32_t>(p.by.dim),
-                  static_cast<int32_t>(p.by.skipped.has_value()),
-                  p.by.skipped.value_or(0),
-                  reports(p.self, p.by.op));
-  const Tensor order = sorted_order(targets, false, count);
-  const Tensor sorted = targets.gather(1, order);
+  const bool by_rows = names_rows(p.self, p.indices, p.by.dim);
+  const Tensor targets = targets_of(p, by_rows);
+  const Rows rows = rows_of(p, by_rows);
+  const int64_t count = targets.numel();
+  const Tensor order = sorted_order_int32(targets, false, count);
   const int64_t chunks = ceil_div(count, kChunk);
-  const Tensor fronts = at::empty({chunks}, p.self.options());
-  const Tensor backs = at::empty({chunks}, p.self.options());
+  const auto columns = static_cast<int64_t>(rows.columns);
+  const Tensor fronts = at::empty({chunks, columns}, p.self.options());
+  const Tensor backs = at::empty({chunks, columns}, p.self.options());
   launch_segments(p,
                   "scatter_chunks",
-                  chunks,
+                  chunks * columns,
                   arg(p.self),
                   arg(fronts),
                   arg(backs),
-                  arg_in(sorted),
+                  arg_in(targets),
                   arg_in(order),
                   arg_in(p.sources),
+                  rows,
                   count);
   if (chunks > 1) {
     launch_segments(p,
                     "scatter_join",
-                    chunks,
+                    chunks * columns,
                     arg(p.self),
                     arg_in(fronts),
                     arg_in(backs),
-                    arg_in(sorted),
+                    arg_in(targets),
+                    arg_in(order),
+                    rows,
                     count);
   }
 }
@@ -191,7 +242,7 @@ void scatter_by_lines(const ScatterProblem& p) {
           {"WG_SIZE", kWorkGroup}},
          range(p.lines(), kWorkGroup),
          arg(self),
-         arg_in(p.indices),
+         arg_in(p.indices.contiguous()),  // copy: lines
          arg_in(p.sources),
          arg_in(line_places(p)),
          arg(touched),
@@ -212,14 +263,13 @@ void scatter(const Tensor& self,
              Reduce reduce,
              bool include_self,
              const IndexedBy& by) {
-  const Tensor indices = index.to(at::kLong).contiguous();  // copy: lines
   const Tensor sources =
       source
           .as_strided(index.sizes(), source.strides(), source.storage_offset())
           .contiguous();  // copy: lines
   const bool is_sum = reduce == Reduce::kSum || reduce == Reduce::kMean;
   const ScatterProblem problem{self,
-                               indices,
+                               index.to(at::kLong),
                                sources,
                                is_sum ? 0 : static_cast<int>(reduce),
                                include_self,
@@ -412,11 +462,13 @@ bool add_by_segments(const Tensor& self,
                      const Tensor& out,
                      const IndexedBy& by,
                      const Scalar& alpha) {
-  if (index.dim() == 0 || out.dim() == 0 ||
-      !goes_by_segments(out,
-                        index,
-                        at::maybe_wrap_dim(by.dim, index.dim()),
-                        kManyLinesOfSums)) {
+  if (index.dim() == 0 || out.dim() == 0) {
+    return false;
+  }
+  const int64_t dim = at::maybe_wrap_dim(by.dim, index.dim());
+  const int64_t many_lines =
+      names_rows(out, index, dim) ? kManyLines : kManyLinesOfSums;
+  if (!goes_by_segments(out, index, dim, many_lines)) {
     return false;
   }
   const Tensor terms =

@@ -1,8 +1,9 @@
 // scatter with a reduction for GPUs, in the order of the source, so that the same input
 // gives the same bits. scatter_targets says which element of the result each one of the
-// source goes to; the host sorts them, stably, and runs of one target are reduced:
-// scatter_chunks, a work-item CHUNK sorted elements, writes the runs that begin and end
-// in its chunk. Of others it keeps its part, at the chunk's front or back;
+// source goes to, or which row where the index is one for all columns; the host sorts
+// them, stably, and runs of one target are reduced:
+// scatter_chunks, a work-item CHUNK sorted elements of a column, writes the runs that
+// begin and end in its chunk. Of others it keeps its part, at the chunk's front or back;
 // scatter_join, a work-item a run that goes on, joins the parts.
 
 #include "types.clh"
@@ -22,6 +23,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_targets
     const long size,
     const ulong self_inner,
     const int dimension,
+    const int names_rows,
     const int skips,
     const long skipped,
     global report_t *record,
@@ -33,46 +35,64 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_targets
   const bool is_inside = !(skips && place == skipped) &&
                          checked_index(record, op, place, 0, size, dimension);
   const size_t line = block * inner + i % inner;
-  POINTER(targets)[i] =
-      is_inside ? (int)(POINTER(lines)[line] + place * self_inner) : NOWHERE;
+  const long begin = names_rows ? 0 : POINTER(lines)[line];
+  POINTER(targets)[i] = is_inside ? (int)(begin + place * self_inner) : NOWHERE;
 }
+
+// The rows that are scattered: element `column` of row i lies at
+// column / inner * outer + i * inner + column % inner, each tensor with its `outer`.
+// Single elements are rows of one column.
+typedef struct {
+  ulong columns;
+  ulong inner;
+  ulong self_outer;
+  ulong source_outer;
+} rows_t;
+
+#define COLUMN_OF(outer) (column / rows.inner * outer + column % rows.inner)
+#define SELF_AT(target) (self_column + (size_t)(target) * rows.inner)
+#define SOURCE_AT(i) (source_column + (size_t)POINTER(order)[i] * rows.inner)
+#define TARGET(i) POINTER(targets)[POINTER(order)[i]]
 
 // Of `value`, which all of the source for a target makes.
 #if INCLUDE_SELF
-#define WRITE(target, value)                                                   \
-  if (target != NOWHERE)                                                       \
-    STORE(POINTER(self), target, combine(LOAD(POINTER(self), target), value));
+#define WRITE(target, value)                                              \
+  if (target != NOWHERE)                                                  \
+    STORE(POINTER(self), SELF_AT(target),                                 \
+          combine(LOAD(POINTER(self), SELF_AT(target)), value));
 #else
 #define WRITE(target, value) \
-  if (target != NOWHERE) STORE(POINTER(self), target, value);
+  if (target != NOWHERE) STORE(POINTER(self), SELF_AT(target), value);
 #endif
-
-#define TARGET(i) POINTER(targets)[i]
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_chunks(
     TENSOR(storage_t, self),
     TENSOR(storage_t, fronts),
     TENSOR(storage_t, backs),
     CONST_TENSOR(int, targets),
-    CONST_TENSOR(long, order),
+    CONST_TENSOR(int, order),
     CONST_TENSOR(storage_t, source),
+    const rows_t rows,
     const long count) {
-  const long chunk = get_global_id(0);
-  const long first = chunk * CHUNK;
+  const size_t part = get_global_id(0);
+  const long first = part / rows.columns * CHUNK;
   if (first >= count) return;
+  const size_t column = part % rows.columns;
+  const size_t self_column = COLUMN_OF(rows.self_outer);
+  const size_t source_column = COLUMN_OF(rows.source_outer);
   const long last = min(first + CHUNK, count);
   int target = TARGET(first);
   bool is_front = first > 0 && TARGET(first - 1) == target;
-  compute_t value = LOAD(POINTER(source), POINTER(order)[first]);
+  compute_t value = LOAD(POINTER(source), SOURCE_AT(first));
   for (long i = first + 1; i < last; ++i) {
     const int next = TARGET(i);
-    const compute_t x = LOAD(POINTER(source), POINTER(order)[i]);
+    const compute_t x = LOAD(POINTER(source), SOURCE_AT(i));
     if (next == target) {
       value = combine(value, x);
       continue;
     }
     if (is_front) {
-      STORE(POINTER(fronts), chunk, value);
+      STORE(POINTER(fronts), part, value);
     } else {
       WRITE(target, value)
     }
@@ -81,9 +101,9 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_chunks(
     value = x;
   }
   if (is_front) {
-    STORE(POINTER(fronts), chunk, value);
+    STORE(POINTER(fronts), part, value);
   } else if (last < count && TARGET(last) == target) {
-    STORE(POINTER(backs), chunk, value);
+    STORE(POINTER(backs), part, value);
   } else {
     WRITE(target, value)
   }
@@ -94,18 +114,22 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_join(
     CONST_TENSOR(storage_t, fronts),
     CONST_TENSOR(storage_t, backs),
     CONST_TENSOR(int, targets),
+    CONST_TENSOR(int, order),
+    const rows_t rows,
     const long count) {
-  const long chunk = get_global_id(0);
-  const long first = chunk * CHUNK;
+  const size_t part = get_global_id(0);
+  const size_t column = part % rows.columns;
+  const size_t self_column = COLUMN_OF(rows.self_outer);
+  const long first = part / rows.columns * CHUNK;
   long last = first + CHUNK;  // of the parts joined so far
   if (last >= count) return;
   const int target = TARGET(last - 1);
   // Where the run began before this chunk, another work-item has it.
   const bool began_before = first > 0 && TARGET(first - 1) == target;
   if (TARGET(last) != target || began_before) return;
-  compute_t value = LOAD(POINTER(backs), chunk);
+  compute_t value = LOAD(POINTER(backs), part);
   while (last < count && TARGET(last) == target) {
-    value = combine(value, LOAD(POINTER(fronts), last / CHUNK));
+    value = combine(value, LOAD(POINTER(fronts), last / CHUNK * rows.columns + column));
     last += CHUNK;
     if (last < count && TARGET(last - 1) != target) break;
   }

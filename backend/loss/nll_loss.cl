@@ -162,10 +162,12 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void nll_loss_finish
   }
 }
 
-// grad_input comes filled with zeros; each sample writes one element.
+// A work-item a sample writes one element of grad_input, which comes filled with
+// zeros; where `is_dense`, a work-item each element writes that.
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void nll_loss_backward(
     const samples_t samples,
     const int mean,
+    const int is_dense,
     TENSOR(storage_t, grad_input),
     CONST_TENSOR(storage_t, grad_output),
     CONST_TENSOR(target_t, target),
@@ -173,11 +175,25 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void nll_loss_backwa
     CONST_TENSOR(storage_t, total_weight),
     global report_t *record,
     const int op) {
-  const index_t id = (index_t)get_global_id(0);
+  index_t id = (index_t)get_global_id(0);
+  long own = -1;  // the class that is written
+  if (is_dense) {
+    // Neighbours write neighbours.
+    const bool is_by_class = samples.class_stride == 1;
+    const index_t inner = is_by_class ? samples.classes : samples.count;
+    own = is_by_class ? id % inner : id / inner;
+    id = is_by_class ? id / inner : id % inner;
+    if (own >= samples.classes) return;
+  }
   if (id >= samples.count) return;
   const sample_t sample = sample_at(id, &samples, POINTER(target));
-  if (sample.target == samples.ignore_index) return;
-  if (!checked_target(record, op, sample.target, samples.classes)) return;
+  const bool counts = sample.target != samples.ignore_index &&
+                      checked_target(record, op, sample.target, samples.classes);
+  if (is_dense && !(counts && sample.target == own)) {
+    STORE(POINTER(grad_input), sample.self + (index_t)own * samples.class_stride, 0);
+    return;
+  }
+  if (!counts) return;
   compute_t grad = LOAD(POINTER(grad_output), sample.out);
   if (mean) grad /= LOAD(POINTER(total_weight), 0);
   STORE(POINTER(grad_input),

@@ -116,8 +116,9 @@ struct NllLossProblem {
               int64_t items,
               const Arguments&... arguments) const {
     // Samples may be more than elements; a step goes beyond the last.
-    const int64_t samples_end = count() + kMostGroups * kWorkGroup;
-    with_index(std::max(extent, samples_end), [&](auto index) {
+    const int64_t end =
+        std::max(items, count()) + kMostGroups * kWorkGroup;
+    with_index(std::max(extent, end), [&](auto index) {
       using Index = decltype(index);
       aten::launch(self,
                    sources::nll_loss,
@@ -238,7 +239,11 @@ void backward(const char* op,
               const Tensor& total_weight,
               const Tensor& grad_input) {
   const auto& [target, weight, reduction, ignore_index] = options;
-  grad_input.zero_();
+  // A GPU saves a pass over memory by writing the zeros, too.
+  const bool is_dense = !aten::device_of(grad_input).is_cpu();
+  if (!is_dense) {
+    grad_input.zero_();
+  }
   const NllLossProblem problem(
       grad_input,
       target,
@@ -251,8 +256,9 @@ void backward(const char* op,
   problem.launch(grad_input,
                  target,
                  "nll_loss_backward",
-                 problem.count(),
+                 is_dense ? grad_input.numel() : problem.count(),
                  static_cast<int32_t>(reduction == at::Reduction::Mean),
+                 static_cast<int32_t>(is_dense),
                  arg(grad_input),
                  arg_in(grad_output),
                  arg_in(target),

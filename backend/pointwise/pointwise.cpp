@@ -286,13 +286,15 @@ struct Plan {
   PointwiseKey key{};
   at::ScalarType common{};
   at::ScalarType compute{};
+  c10::SmallVector<ScalarArgument, 3> scalars;
   int64_t workers = 0;  // on CPUs, for which work is divided
   runtime::Kernel* kernel = nullptr;
 };
 
 Plan plan_pointwise(runtime::Device& device,
                     at::TensorIteratorBase& iter,
-                    const PointwiseOp& op) {
+                    const PointwiseOp& op,
+                    c10::ArrayRef<at::Scalar> scalars) {
   check_limits(iter, op);
   Plan plan;
   describe(iter, plan.operands);
@@ -300,6 +302,12 @@ Plan plan_pointwise(runtime::Device& device,
   plan.compute = compute_type(plan.common);
   check_dtype(op, plan.common);
   check_divisor(iter, op, plan.compute);
+  for (const at::Scalar& scalar : scalars) {
+    plan.scalars.push_back(scalar_argument(
+        checks_scalars(op, plan.common) ? checked_scalar(scalar, plan.common)
+                                        : scalar,
+        plan.compute));
+  }
   const runtime::DeviceInfo& info = device.info();
   Operands& operands = plan.operands;
 
@@ -341,8 +349,7 @@ template <class Arguments>
 NDRange add_arguments(Arguments& arguments,
                       const Plan& plan,
                       const at::TensorIteratorBase& iter,
-                      const PointwiseOp& op,
-                      c10::ArrayRef<at::Scalar> scalars) {
+                      const PointwiseOp& op) {
   const PointwiseKey& key = plan.key;
   const Operands& operands = plan.operands;
   const int64_t count = iter.numel();
@@ -365,11 +372,8 @@ NDRange add_arguments(Arguments& arguments,
       arguments.add(operands.strides[i]);
     }
   }
-  for (const at::Scalar& scalar : scalars) {
-    arguments.add(scalar_argument(checks_scalars(op, plan.common)
-                                      ? checked_scalar(scalar, plan.common)
-                                      : scalar,
-                                  plan.compute));
+  for (const ScalarArgument& scalar : plan.scalars) {
+    arguments.add(scalar);
   }
   if (is_strided(key.layout)) {
     arguments.add(operands.sizes);
@@ -401,7 +405,7 @@ void launch_pointwise(runtime::Queue& queue,
                       at::TensorIteratorBase& iter,
                       const PointwiseOp& op,
                       c10::ArrayRef<at::Scalar> scalars) {
-  const Plan plan = plan_pointwise(queue.device(), iter, op);
+  const Plan plan = plan_pointwise(queue.device(), iter, op, scalars);
   const auto lock = queue.lock(*plan.kernel);
   ArgumentBinder arguments(*plan.kernel);
   std::optional<runtime::ReportArgument> report;
@@ -409,7 +413,7 @@ void launch_pointwise(runtime::Queue& queue,
     report.emplace(queue, op.name);
     arguments.add(*report);
   }
-  const NDRange work = add_arguments(arguments, plan, iter, op, scalars);
+  const NDRange work = add_arguments(arguments, plan, iter, op);
   arguments.launch(queue, work);
 }
 
@@ -422,9 +426,9 @@ bool pend_counter_addition(runtime::Queue& queue,
   if (!addition.counter.defined()) {
     return false;
   }
-  const Plan plan = plan_pointwise(queue.device(), iter, op);
+  const Plan plan = plan_pointwise(queue.device(), iter, op, scalars);
   runtime::KernelArguments arguments;
-  const NDRange work = add_arguments(arguments, plan, iter, op, scalars);
+  const NDRange work = add_arguments(arguments, plan, iter, op);
   pend_counter(addition, {*plan.kernel, work, arguments});
   return true;
 }

@@ -137,20 +137,20 @@ DISTRIBUTION random_unit(PARAMETERS(out_t), const real_t unused, const real_t no
 
 // Box and Muller, A note on the generation of random normal deviates, 1958.
 // 1 - UNIFORM is in (0, 1], so that its logarithm is finite.
-#define NORMAL(name, function)                                              \
-  DISTRIBUTION name(PARAMETERS(out_t), const real_t mean,                   \
-                    const real_t deviation) {                               \
-    EACH_DRAW {                                                             \
-      DRAW_BITS                                                             \
-      reals_t value[ELEMENTS];                                              \
-      for (int i = 0; i < ELEMENTS; i += 2) {                               \
-        const reals_t radius = sqrt((real_t)-2 * log((real_t)1 - UNIFORM(i))); \
-        const reals_t angle = 2 * UNIFORM(i + 1);                           \
-        value[i] = function(mean + deviation * radius * cospi(angle));      \
-        value[i + 1] = function(mean + deviation * radius * sinpi(angle));  \
-      }                                                                     \
-      KEEP(value)                                                           \
-    }                                                                       \
+#define NORMAL(name, function)                                                  \
+  DISTRIBUTION name(PARAMETERS(out_t), const real_t mean,                       \
+                    const real_t deviation) {                                   \
+    EACH_DRAW {                                                                 \
+      DRAW_BITS                                                                 \
+      reals_t value[ELEMENTS];                                                  \
+      _Pragma("unroll") for (int i = 0; i < ELEMENTS; i += 2) {                 \
+        const reals_t radius = sqrt((real_t)-2 * log((real_t)1 - UNIFORM(i)));  \
+        const reals_t angle = 2 * UNIFORM(i + 1);                               \
+        value[i] = function(mean + deviation * radius * cospi(angle));          \
+        value[i + 1] = function(mean + deviation * radius * sinpi(angle));      \
+      }                                                                         \
+      KEEP(value)                                                               \
+    }                                                                           \
   }
 NORMAL(random_normal, )
 NORMAL(random_log_normal, exp)

@@ -45,11 +45,6 @@ Define width_of_key(const Tensor& rows) {
   return {rows.element_size() == 8 ? "WIDE_KEY" : "NARROW_KEY", 1};
 }
 
-Tensor first_of(const Tensor& order, int64_t kept) {
-  const Tensor first = order.narrow(1, 0, kept).to(at::kLong);
-  return first.contiguous();  // copy: callers view it
-}
-
 // Rows of sorted runs of keys, and the column that each came from.
 struct SortedRuns {
   Tensor keys;
@@ -72,7 +67,7 @@ Tensor merge_all(SortedRuns from,
     merge(from, to, width, kept);
     std::swap(from, to);
   }
-  return first_of(from.order, kept);
+  return from.order.narrow(1, 0, kept);
 }
 
 void merge_runs(const SortedRuns& from,
@@ -125,7 +120,7 @@ Tensor order_by_runs(const Tensor& rows, bool descending, int64_t kept) {
          static_cast<int32_t>(run),
          static_cast<int32_t>(kept));
   if (columns <= run) {
-    return first_of(sorted.order, kept);
+    return sorted.order.narrow(1, 0, kept);
   }
   return merge_all(std::move(sorted), run, kept, merge_runs);
 }
@@ -226,7 +221,7 @@ Tensor order_by_groups(const Tensor& rows, bool descending, int64_t kept) {
     sorted = sort_blocks(s, sorted.runs);
   }
   if (sorted.blocks == 1) {
-    return first_of(sorted.runs.order, kept);
+    return sorted.runs.order.narrow(1, 0, kept);
   }
   return merge_all(std::move(sorted.runs), s.tile, kept, merge_blocks);
 }
@@ -243,14 +238,20 @@ void check_sortable(const char* op, const Tensor& tensor) {
       !at::isComplexType(type) && !at::isFloat8Type(type), op, type);
 }
 
-Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
+Tensor sorted_order_int32(const Tensor& rows, bool descending, int64_t kept) {
   check_columns(rows);
   if (rows.numel() == 0 || kept == 0) {
-    return at::empty({rows.size(0), kept}, rows.options().dtype(at::kLong));
+    return at::empty({rows.size(0), kept}, rows.options().dtype(at::kInt));
   }
   return aten::device_of(rows).is_cpu()
              ? order_by_runs(rows, descending, kept)
              : order_by_groups(rows, descending, kept);
+}
+
+Tensor sorted_order(const Tensor& rows, bool descending, int64_t kept) {
+  return sorted_order_int32(rows, descending, kept)
+      .to(at::kLong)
+      .contiguous();  // copy: callers view it
 }
 
 Tensor as_rows(const Tensor& self, int64_t dim) {

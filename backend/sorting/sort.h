@@ -17,6 +17,11 @@ void check_sortable(const char* op, const at::Tensor& tensor);
 // counts as the greatest value. The result is contiguous.
 at::Tensor sorted_order(const at::Tensor& rows, bool descending, int64_t kept);
 
+// The same as the kernels write it: int32, and contiguous where all are kept.
+at::Tensor sorted_order_int32(const at::Tensor& rows,
+                              bool descending,
+                              int64_t kept);
+
 // The tensor with `dim` last, contiguous, as (rows, columns).
 at::Tensor as_rows(const at::Tensor& self, int64_t dim);
 

@@ -88,13 +88,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void sort_blocks(
   const int width = span * ITEMS;  // of a block
   const int block = get_group_id(0) * width;
   const long first_row = get_group_id(1) * (long)(WG_SIZE / span);
+  const int rows_here = (int)min(rows - first_row, (long)(WG_SIZE / span));
 
   for (int s = item; s < TILE; s += WG_SIZE) {
-    const long row = first_row + s / width;
+    const int row = s / width;
     const int column = s & (width - 1);
     sort_key_t key = ~(sort_key_t)0;  // behind the row, where it stays
-    if (row < rows && column < columns - block) {
-      const size_t at = (size_t)row * columns + block + column;
+    if (row < rows_here && column < columns - block) {
+      const size_t at = (size_t)(first_row + row) * columns + block + column;
 #if FROM_KEYS
       key = POINTER(self)[at];
 #else
@@ -140,15 +141,15 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void sort_blocks(
   }
 
   for (int s = item; s < TILE; s += WG_SIZE) {
-    const long row = first_row + s / width;
+    const int row = s / width;
     const int column = s & (width - 1);
-    if (row < rows && column < min(kept, columns - block)) {
-      const size_t at = (size_t)row * pitch + (size_t)get_group_id(0) * min(kept, width) +
-                        column;
+    if (row < rows_here && column < min(kept, columns - block)) {
+      const size_t at = (size_t)(first_row + row) * pitch +
+                        (size_t)get_group_id(0) * min(kept, width) + column;
       const int place = from[PADDED(s)];
       POINTER(sorted)[at] = keys[PADDED(s)];
 #if FROM_KEYS
-      POINTER(order)[at] = POINTER(self_order)[(size_t)row * columns + block + place];
+      POINTER(order)[at] = POINTER(self_order)[(size_t)(first_row + row) * columns + block + place];
 #else
       POINTER(order)[at] = block + place;
 #endif

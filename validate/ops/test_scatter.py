@@ -203,6 +203,41 @@ def test_sums_of_long_lines(device, request, name, dtype):
         assert "scatter_chunks" in _kernels(lambda: function(*moved), device)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("size,dim", [((40, 300), 0), ((3, 40, 7), 1), ((2, 5, 40), 2)])
+def test_sums_of_rows(device, request, size, dim, dtype):
+    """Where the index is one for all columns, GPUs sort it once for all of them."""
+    x = torch.randint(-3, 4, size).to(dtype)
+    source = torch.randint(-3, 4, (*size[:dim], 131, *size[dim + 1 :])).to(dtype)
+    index = torch.randint(40, (131,))
+    index[20:100] = 7
+    spread = index.view(-1, *[1] * (len(size) - dim - 1)).expand(source.shape)
+    functions = [
+        lambda x, i, s: x.index_add(dim, i[0], s),
+        lambda x, i, s: x.index_add(dim, i[0], transposed(s), alpha=2),
+        lambda x, i, s: x.scatter_add(dim, i[1], s),
+        lambda x, i, s: x.index_reduce(dim, i[0], s, "amax", include_self=False),
+        lambda x, i, s: x.transpose(0, dim).index_put(
+            (i[0],), s.transpose(0, dim), accumulate=True
+        ),
+    ]
+    moved = [x.to(device), (index.to(device), spread.to(device)), source.to(device)]
+    for function in functions:
+        result, expected = function(*moved), function(x, (index, spread), source)
+        assert torch.equal(result.cpu(), expected)
+    if request.config.getoption("gpu_class"):
+        used = _kernels(lambda: functions[0](*moved), device)
+        assert {"scatter_chunks", "scatter_join"} <= used
+
+
+def test_rows_of_a_smaller_index(device):
+    """The index names rows, but not all columns of them."""
+    x, source = torch.zeros(9, 5), torch.randn(100, 3)
+    index = torch.randint(9, (100, 1)).expand(100, 3)
+    result = x.to(device).scatter_add(0, index.to(device), source.to(device))
+    torch.testing.assert_close(result.cpu(), x.scatter_add(0, index, source))
+
+
 @pytest.mark.parametrize("name", _SUMS)
 def test_a_bad_index_of_long_lines(device, name):
     source, index = torch.ones(100, 3), torch.zeros(100, 3, dtype=torch.int64)
