@@ -152,23 +152,22 @@ Tensor targets_of(const ScatterProblem& p, bool by_rows) {
   const int64_t count = indices.numel();
   const Tensor targets =
       at::empty({1, count}, indices.options().dtype(at::kInt));
-  launch_segments(
-      p,
-      "scatter_targets",
-      count,
-      arg_in(indices),
-      arg_in(by_rows ? Tensor() : line_places(p)),
-      arg(targets),
-      static_cast<uint64_t>(count),
-      static_cast<uint64_t>(by_rows ? 1 : p.inner()),
-      p.length(),
-      p.self.size(p.by.dim),
-      static_cast<uint64_t>(by_rows ? 1 : p.self.stride(p.by.dim)),
-      static_cast<int32_t>(p.by.dim),
-      static_cast<int32_t>(by_rows),
-      static_cast<int32_t>(p.by.skipped.has_value()),
-      p.by.skipped.value_or(0),
-      reports(p.self, p.by.op));
+  launch_segments(p,
+                  "scatter_targets",
+                  count,
+                  arg_in(indices),
+                  arg_in(by_rows ? Tensor() : line_places(p)),
+                  arg(targets),
+                  static_cast<uint64_t>(count),
+                  static_cast<uint64_t>(by_rows ? 1 : p.inner()),
+                  p.length(),
+                  p.self.size(p.by.dim),
+                  static_cast<uint64_t>(by_rows ? 1 : p.self.stride(p.by.dim)),
+                  static_cast<int32_t>(p.by.dim),
+                  static_cast<int32_t>(by_rows),
+                  static_cast<int32_t>(p.by.skipped.has_value()),
+                  p.by.skipped.value_or(0),
+                  reports(p.self, p.by.op));
   return targets;
 }
 

@@ -116,8 +116,7 @@ struct NllLossProblem {
               int64_t items,
               const Arguments&... arguments) const {
     // Samples may be more than elements; a step goes beyond the last.
-    const int64_t end =
-        std::max(items, count()) + kMostGroups * kWorkGroup;
+    const int64_t end = std::max(items, count()) + kMostGroups * kWorkGroup;
     with_index(std::max(extent, end), [&](auto index) {
       using Index = decltype(index);
       aten::launch(self,

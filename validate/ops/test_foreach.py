@@ -169,7 +169,7 @@ def test_scales_on_another_device(device):
         for moved in range(1, len(tensors)):
             places = [other if i == moved else device for i in range(len(tensors))]
             placed = [t.to(p) for t, p in zip(tensors, places, strict=True)]
-            with pytest.raises(RuntimeError, match="same device|on opencl"):
+            with pytest.raises(RuntimeError, match=r"same device|on opencl"):
                 op(*placed, *numbers)
 
     one, count = torch.ones(1), torch.ones(1, dtype=torch.int32)

@@ -134,9 +134,8 @@ def test_factors_of_products_that_integers_do_not_hold(device, name):
     for factor in ("alpha", "beta"):
         for dtype, number in _BEYOND:
             x = torch.ones(3, 3, dtype=dtype)
-            check_error(
-                lambda x: _PRODUCTS[name](x, x, x, **{factor: number}), device, x
-            )
+            beyond = {factor: number}
+            check_error(lambda x: _PRODUCTS[name](x, x, x, **beyond), device, x)  # noqa: B023
             y = x.to(device)
             found = _PRODUCTS[name](y, y, y, **{factor: 3})
             assert torch.equal(found.cpu(), _PRODUCTS[name](x, x, x, **{factor: 3}))
