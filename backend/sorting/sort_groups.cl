@@ -85,13 +85,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void sort_blocks(
   sort_key_t own_key[ITEMS];
   int own_from[ITEMS];
   const int item = get_local_id(0);
-  const int width = span * ITEMS;  // of a block
+  const int width = span * ITEMS;  // of a block, a power of two
+  const int shift = 31 - clz(width);
   const int block = get_group_id(0) * width;
   const long first_row = get_group_id(1) * (long)(WG_SIZE / span);
   const int rows_here = (int)min(rows - first_row, (long)(WG_SIZE / span));
 
   for (int s = item; s < TILE; s += WG_SIZE) {
-    const int row = s / width;
+    const int row = s >> shift;
     const int column = s & (width - 1);
     sort_key_t key = ~(sort_key_t)0;  // behind the row, where it stays
     if (row < rows_here && column < columns - block) {
@@ -141,7 +142,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void sort_blocks(
   }
 
   for (int s = item; s < TILE; s += WG_SIZE) {
-    const int row = s / width;
+    const int row = s >> shift;
     const int column = s & (width - 1);
     if (row < rows_here && column < min(kept, columns - block)) {
       const size_t at = (size_t)(first_row + row) * pitch +
