@@ -11,6 +11,7 @@
 
 #define WG_SIZE 64
 #define CHUNK 64
+#define AT_ONCE 4  // loads that are on their way together
 #define NOWHERE INT_MAX  // of an index that is out of range, or skipped
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_targets(
@@ -84,21 +85,31 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_chunks(
   int target = TARGET(first);
   bool is_front = first > 0 && TARGET(first - 1) == target;
   compute_t value = LOAD(POINTER(source), SOURCE_AT(first));
-  for (long i = first + 1; i < last; ++i) {
-    const int next = TARGET(i);
-    const compute_t x = LOAD(POINTER(source), SOURCE_AT(i));
-    if (next == target) {
-      value = combine(value, x);
-      continue;
+  for (long i = first + 1; i < last; i += AT_ONCE) {
+    int next[AT_ONCE];
+    compute_t x[AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; ++k) {
+      const long at = min(i + k, last - 1);
+      next[k] = TARGET(at);
+      x[k] = LOAD(POINTER(source), SOURCE_AT(at));
     }
-    if (is_front) {
-      STORE(POINTER(fronts), part, value);
-    } else {
-      WRITE(target, value)
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; ++k) {
+      if (i + k >= last) continue;
+      if (next[k] == target) {
+        value = combine(value, x[k]);
+        continue;
+      }
+      if (is_front) {
+        STORE(POINTER(fronts), part, value);
+      } else {
+        WRITE(target, value)
+      }
+      is_front = false;
+      target = next[k];
+      value = x[k];
     }
-    is_front = false;
-    target = next;
-    value = x;
   }
   if (is_front) {
     STORE(POINTER(fronts), part, value);

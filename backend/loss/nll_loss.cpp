@@ -29,6 +29,8 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 
 constexpr int64_t kSamplesPerItem = 32;
+// On a GPU few are taken after each other: each waits for its target.
+constexpr int64_t kSamplesPerGpuItem = 4;
 constexpr int64_t kMostGroups = 256;
 
 // samples_t of nll_loss.cl.
@@ -207,8 +209,10 @@ void forward(const char* op,
     total_weight.zero_();
     return;
   }
-  const int64_t groups = std::clamp<int64_t>(
-      count / (kWorkGroup * kSamplesPerItem), 1, kMostGroups);
+  const int64_t per_item =
+      aten::device_of(self).is_cpu() ? kSamplesPerItem : kSamplesPerGpuItem;
+  const int64_t groups =
+      std::clamp<int64_t>(count / (kWorkGroup * per_item), 1, kMostGroups);
   const Tensor partials = at::empty(
       {groups, 2}, self.options().dtype(compute_type(self.scalar_type())));
   problem.launch(self,

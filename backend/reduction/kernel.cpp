@@ -110,27 +110,32 @@ std::string outer_text(const ReductionKey& key) {
          "for (int l = 0; l < width; ++l) {\n" + write + "}\n}\n";
 }
 
-// kGroup and kItem: work-items `first`, `first + step`, ... of the reduction.
-std::string item_text(const ReductionKey& key, bool shares) {
+// kGroup. Loads of AT_ONCE elements are on their way together.
+std::string group_text(const ReductionKey& key) {
   const auto at = [](int i) {
     return numbered("base", i) + " + " + numbered("at", i);
   };
-  std::string text = shares ? "const count_t output = get_group_id(0);\n"
-                            : "const count_t output = get_global_id(0);\n"
-                              "if (output >= outputs) return;\n";
-  text +=
-      "count_t linear = output;\n" + kept_text(key, true, 0) +
+  const auto step = [&](const std::string& index) {
+    return "{\ncount_t linear = " + index + ";\n" +
+           offsets_text(
+               reduced_walks(key, "at"), "reduced_sizes", 0, key.reduced) +
+           step_text(key, "lane", at, index) + "}\n";
+  };
+  const bool shares = key.columns < kReductionGroup;
+  const std::string text =
+      "const uint column = get_local_id(0) % COLUMNS;\n"
+      "const count_t output = get_group_id(0) * (count_t)COLUMNS + column;\n"
+      "const bool is_inside = output < outputs;\n" +
+      std::string(shares ? "" : "if (!is_inside) return;\n") +
+      "count_t linear = is_inside ? output : outputs - 1;\n" +
+      kept_text(key, true, 0) +
       "state_t lane = IDENTITY, folded = IDENTITY, lost = IDENTITY;\n"
-      "int since = 0;\n"
-      "for (count_t r = begin" +
-      std::string(shares ? " + get_local_id(0)" : "") +
-      "; r < end; r += " + (shares ? "GROUP" : "1") +
-      ") {\ncount_t linear = r;\n" +
-      offsets_text(reduced_walks(key, "at"), "reduced_sizes", 0, key.reduced) +
-      step_text(key, "lane", at, "r") + "if (++since == BLOCK / LANES) {\n" +
-      fold_text(key, "folded", "lost", "lane") +
-      "lane = IDENTITY;\nsince = 0;\n}\n}\n" +
-      fold_text(key, "folded", "lost", "lane") +
+      "for (count_t r = begin + get_local_id(0) / COLUMNS; r < end;) {\n"
+      "const count_t stop = min(end, r + BLOCK / LANES * SLICES);\n"
+      "for (; r + (AT_ONCE - 1) * SLICES < stop; r += AT_ONCE * SLICES) "
+      "_Pragma(\"unroll\") for (int i = 0; i < AT_ONCE; ++i) " +
+      step("r + i * SLICES") + "for (; r < stop; r += SLICES) " + step("r") +
+      fold_text(key, "folded", "lost", "lane") + "lane = IDENTITY;\n}\n" +
       regain_text(key, "folded", "lost");
   if (!shares) {
     return text + "const state_t state = folded;\n" +
@@ -139,13 +144,14 @@ std::string item_text(const ReductionKey& key, bool shares) {
   return text +
          "shared[get_local_id(0)] = folded;\n"
          "barrier(CLK_LOCAL_MEM_FENCE);\n"
-         "for (int width = GROUP / 2; width > 0; width /= 2) {\n"
+         "for (int width = GROUP / 2; width >= COLUMNS; width /= 2) {\n"
          "if (get_local_id(0) < width) " +
          combine_text(key,
                       "shared[get_local_id(0)]",
                       "shared[get_local_id(0) + width]") +
          "barrier(CLK_LOCAL_MEM_FENCE);\n}\n"
-         "if (get_local_id(0) == 0) {\nconst state_t state = shared[0];\n" +
+         "if (get_local_id(0) < COLUMNS && is_inside) {\n"
+         "const state_t state = shared[column];\n" +
          finish_text(key, key.is_split) + "}\n";
 }
 
@@ -205,7 +211,11 @@ std::string common_text(const ReductionKey& key) {
   text += "#define GROUP " + std::to_string(kReductionGroup) +
           "\n#undef LANES\n#define LANES " + std::to_string(kReductionLanes) +
           "\n#define BLOCK " + std::to_string(block_of(key)) +
-          "\n#define COLUMNS " + std::to_string(kReductionColumns) +
+          "\n#define AT_ONCE 4\n#define SLICES (GROUP / COLUMNS)\n#define "
+          "COLUMNS " +
+          std::to_string(key.layout == ReductionLayout::kGroup
+                             ? key.columns
+                             : kReductionColumns) +
           "\n#define IDENTITY " + identity_of(key) + "\ntypedef " +
           key.op->state + " state_t;\n";
   return text + (key.is_large
@@ -219,11 +229,9 @@ std::string common_text(const ReductionKey& key) {
 
 std::string reduce_text(const ReductionKey& key) {
   const bool is_group = key.layout == ReductionLayout::kGroup;
-  const bool is_single = key.layout == ReductionLayout::kInner ||
-                         key.layout == ReductionLayout::kOuter;
   std::string text = common_text(key);
   text += "kernel __attribute__((reqd_work_group_size(" +
-          std::to_string(is_single ? 1 : kReductionGroup) +
+          std::to_string(is_group ? kReductionGroup : 1) +
           ", 1, 1)))\nvoid reduce(" + output_parameters(key);
   for (int i = 0; i < key.input_count; ++i) {
     text += std::string(", CONST_TENSOR(storage_") + dtype_name(key.inputs[i]) +
@@ -247,7 +255,7 @@ std::string reduce_text(const ReductionKey& key) {
       "const uint split = get_global_id(1);\n"
       "const count_t begin = split * per_split;\n"
       "const count_t end = min(length, begin + per_split);\n";
-  if (is_group) {
+  if (is_group && key.columns < kReductionGroup) {
     text += "local state_t shared[GROUP];\n";
   }
   switch (key.layout) {
@@ -263,8 +271,9 @@ std::string reduce_text(const ReductionKey& key) {
               : key.op->moments  ? outer_moments_text(key)
                                  : outer_vectors_text(key);
       break;
-    default:
-      text += item_text(key, is_group);
+    case ReductionLayout::kGroup:
+      text += group_text(key);
+      break;
   }
   return text + "}\n";
 }

@@ -16,10 +16,9 @@ enum class ReductionLayout : uint8_t {
   kInner,
   // A work-item takes neighbouring outputs as its lanes.
   kOuter,
-  // A work-group shares one output.
+  // A work-group takes `columns` neighbouring outputs, of each of which
+  // kReductionGroup / columns work-items share the elements.
   kGroup,
-  // A work-item owns one output.
-  kItem,
 };
 
 struct ReductionKey {
@@ -37,10 +36,11 @@ struct ReductionKey {
   bool is_vector;   // lanes are one vector: is_unit and the op is vectorizable
   bool joins_rows;  // kOuter with vectors: several short rows count as one
   ReductionLayout layout;
-  std::array<uint8_t, 5> unused;  // instead of padding
+  uint8_t columns;                // of kGroup
+  std::array<uint8_t, 4> unused;  // instead of padding
 };
 
-constexpr size_t kReductionGroup = 128;  // work-items of kGroup, kItem
+constexpr size_t kReductionGroup = 128;  // work-items of kGroup
 constexpr int kReductionLanes = 16;
 // Neighbouring outputs of a work-item of kOuter with vectors.
 constexpr int kReductionColumns = 64 * kReductionLanes;

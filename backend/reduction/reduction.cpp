@@ -19,8 +19,14 @@ namespace {
 using namespace torch_opencl::aten;
 using at::Tensor;
 
-// A split must be worth a second launch.
+// A split must be worth a second launch: elements of an output, or of one that
+// a GPU's work-item takes by itself.
 constexpr int64_t kMinSplit = 16384;
+constexpr int64_t kMinSplitOfItem = 256;
+// Of a GPU's work-item that shares an output.
+constexpr int64_t kMinShare = 16;
+constexpr int64_t kGroupsPerUnit = 16;  // that hide the latency of loads
+constexpr int64_t kSectorBytes = 32;
 
 using LongDimensions = std::array<int64_t, kMaxDimensions>;
 
@@ -99,22 +105,42 @@ ReductionProblem describe(const at::TensorIteratorBase& iter) {
   return problem;
 }
 
+bool has_adjacent_outputs(const ReductionProblem& problem) {
+  return problem.outputs > 1 && problem.kept_strides[problem.leader][0] <
+                                    problem.reduced_strides[problem.leader][0];
+}
+
 // Indices (argmax) count in the logical order of the one reduced dimension, so
 // sorting reduced dimensions by stride does not disturb them.
 ReductionLayout choose_layout(const ReductionProblem& problem,
                               const runtime::DeviceInfo& info) {
-  const bool outputs_are_adjacent =
-      problem.outputs > 1 && problem.kept_strides[problem.leader][0] <
-                                 problem.reduced_strides[problem.leader][0];
   if (info.device_class == runtime::DeviceClass::kGpu) {
-    return outputs_are_adjacent || problem.length < 32
-               ? ReductionLayout::kItem
-               : ReductionLayout::kGroup;
+    return ReductionLayout::kGroup;
   }
   const bool are_short = problem.length < kReductionLanes &&
                          problem.kept_sizes[0] >= kReductionLanes;
-  return outputs_are_adjacent || are_short ? ReductionLayout::kOuter
-                                           : ReductionLayout::kInner;
+  return has_adjacent_outputs(problem) || are_short ? ReductionLayout::kOuter
+                                                    : ReductionLayout::kInner;
+}
+
+// Outputs of a work-group of kGroup: a work-item each, unless that leaves a GPU
+// without work and their elements are enough to share.
+uint8_t columns_of(const ReductionProblem& problem,
+                   int64_t element_size,
+                   const runtime::DeviceInfo& info) {
+  const auto group = static_cast<int64_t>(kReductionGroup);
+  if (!has_adjacent_outputs(problem)) {
+    return problem.length < 32 ? group : 1;
+  }
+  const int64_t wanted = int64_t{info.compute_units} * kGroupsPerUnit;
+  const int64_t least =
+      std::clamp<int64_t>(kSectorBytes / element_size, 1, group);
+  int64_t columns = group;
+  while (columns > least && ceil_div(problem.outputs, columns) < wanted &&
+         problem.length >= 2 * group / columns * kMinShare) {
+    columns /= 2;
+  }
+  return static_cast<uint8_t>(columns);
 }
 
 // How many rows of a matrix, which follow each other in memory, are a whole
@@ -211,6 +237,10 @@ class Launcher {
     key_.reduced = static_cast<uint8_t>(problem_.reduced);
     key_.is_large = problem_.is_large;
     key_.layout = choose_layout(problem_, info);
+    if (key_.layout == ReductionLayout::kGroup) {
+      key_.columns = columns_of(
+          problem_, iter_.element_size(outputs + problem_.leader), info);
+    }
     for (int i = 0; i < key_.input_count; ++i) {
       const bool is_unit = key_.layout == ReductionLayout::kInner
                                ? problem_.reduced_strides[i][0] == 1
@@ -243,7 +273,8 @@ class Launcher {
   void plan() {
     const runtime::DeviceInfo& info = queue_.device().info();
     const bool is_gpu = info.device_class == runtime::DeviceClass::kGpu;
-    const int64_t wanted = int64_t(info.compute_units) * (is_gpu ? 16 : 4);
+    const int64_t wanted =
+        int64_t(info.compute_units) * (is_gpu ? kGroupsPerUnit : 4);
     int64_t items = problem_.outputs;
     int64_t shortest = kMinSplit;
     if (key_.layout == ReductionLayout::kOuter) {
@@ -254,8 +285,11 @@ class Launcher {
       if (key_.is_vector) {
         shortest /= std::min(row * joined_, columns);
       }
-    } else if (key_.layout == ReductionLayout::kItem) {
-      items = ceil_div(items, kReductionGroup);
+    } else if (key_.layout == ReductionLayout::kGroup) {
+      items = ceil_div(items, key_.columns);
+      if (key_.columns > 1) {
+        shortest = kMinSplitOfItem * (kReductionGroup / key_.columns);
+      }
     }
     splits_ = std::clamp<int64_t>(
         wanted / items, 1, std::max<int64_t>(rows_ / shortest, 1));
@@ -270,9 +304,6 @@ class Launcher {
         break;
       case ReductionLayout::kGroup:
         work_ = range(items * kReductionGroup, splits_, kReductionGroup, 1);
-        break;
-      case ReductionLayout::kItem:
-        work_ = range(problem_.outputs, splits_, kReductionGroup, 1);
         break;
     }
   }
