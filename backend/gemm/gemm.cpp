@@ -417,8 +417,10 @@ struct addmv_out : at::meta::structured_addmv {
 };
 
 Tensor dot(const Tensor& self, const Tensor& other) {
-  TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
-                              "\"dot\" not implemented for 'Bool'");
+  check_implemented(
+      self.scalar_type() != at::kBool && !at::isFloat8Type(self.scalar_type()),
+      "dot",
+      self.scalar_type());
   TORCH_CHECK(self.dim() == 1 && other.dim() == 1,
               "1D tensors expected, but got ",
               self.dim(),

@@ -4,9 +4,11 @@
 //
 // Forward and the gradient of the grid: a work-item takes one position of the
 // grid for all channels. The gradient of the image: a work-item owns one plane
-// and walks the grid in order, so nothing is added from two sides.
+// and walks the grid in order, so nothing is added from two sides, or on GPUs
+// says which pixels a position's gradient goes to, and segments.h adds it up.
 
 #include "grid_sampler.clh"
+#include "segments.clh"
 
 #ifndef WG_SIZE
 #define WG_SIZE 64
@@ -264,5 +266,36 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void grid_sampler_im
           plane[to] += value * place.axis[0].weight[i] * place.axis[1].weight[j] *
                        place.axis[2].weight[k];
         }
+      }
+}
+
+#if SPATIAL == 3
+#define DEPTH_TAPS TAPS
+#else
+#define DEPTH_TAPS 1
+#endif
+
+// Of every position of the grid, the pixels it was made of, as rows of all images'
+// pixels, and their weights.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void grid_sampler_targets(
+    const geometry_t geometry,
+    TENSOR(int, targets),
+    TENSOR(compute_t, weights),
+    CONST_TENSOR(storage_t, grid)) {
+  POSITION
+  const size_t positions = (size_t)g->out[0] * g->out[1] * g->out[2];
+  const int pixels = g->image[0] * g->image[1] * g->image[2];
+  size_t to = ((size_t)batch * positions + index) * (DEPTH_TAPS * TAPS * TAPS);
+  for (int i = 0; i < DEPTH_TAPS; ++i)
+    for (int j = 0; j < TAPS; ++j)
+      for (int k = 0; k < TAPS; ++k, ++to) {
+        const int z = place.axis[0].position[i];
+        const int y = place.axis[1].position[j];
+        const int x = place.axis[2].position[k];
+        POINTER(targets)[to] = z >= 0 && y >= 0 && x >= 0
+            ? batch * pixels + (z * g->image[1] + y) * g->image[2] + x
+            : NOWHERE;
+        POINTER(weights)[to] = place.axis[0].weight[i] * place.axis[1].weight[j] *
+                               place.axis[2].weight[k];
       }
 }

@@ -4,6 +4,7 @@
 #include "../common/dtype_check.h"
 #include "../common/integers.h"
 #include "../common/lanes.h"
+#include "../indexing/segments.h"
 #include "kernel_sources.h"
 
 #include <ATen/native/GridSamplerUtils.h>
@@ -364,6 +365,33 @@ Tensor grid_sampler(const Tensor& input,
   return out;
 }
 
+// Targets of all positions' gradients.
+template <int kSpatial>
+int64_t targets_of(const Options& options, const Tensor& gradient) {
+  const int64_t taps = kTaps[options.interpolation_mode];
+  const int64_t of_position = taps * taps * (kSpatial == 3 ? taps : 1);
+  return gradient.numel() / gradient.size(1) * of_position;
+}
+
+template <int kSpatial>
+void image_backward_pixels(const Options& options,
+                           const GridSamplerGeometry& geometry,
+                           const Tensor& gradient,
+                           const Tensor& grid,
+                           const Tensor& grad_input) {
+  const int64_t count = targets_of<kSpatial>(options, gradient);
+  const Tensor targets = at::empty({1, count}, grid.options().dtype(at::kInt));
+  const Tensor weights = at::empty({count}, grad_input.options());
+  run<kSpatial>("grid_sampler_targets",
+                options,
+                range(gradient[0][0].numel(), gradient.size(0), kWorkGroup, 1),
+                geometry,
+                grid,
+                targets,
+                weights);
+  sum_pixels(grad_input, gradient, targets, weights);
+}
+
 template <int kSpatial>
 std::tuple<Tensor, Tensor> grid_sampler_backward(
     const Tensor& grad_output,
@@ -390,6 +418,10 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
       grad_input.zero_();
     } else if (goes_by_blocks(grad_input, grid)) {
       image_backward_blocks<kSpatial>(options, gradient, grid, grad_input);
+    } else if (goes_by_pixels(grad_input,
+                              targets_of<kSpatial>(options, gradient))) {
+      image_backward_pixels<kSpatial>(
+          options, geometry, gradient, grid, grad_input);
     } else {
       run<kSpatial>("grid_sampler_image_backward",
                     options,

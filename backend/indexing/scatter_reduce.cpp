@@ -3,9 +3,9 @@
 #include "../../cpp/aten/structured.h"
 #include "../common/dtype_check.h"
 #include "../common/integers.h"
-#include "../sorting/sort.h"
 #include "indexed.h"
 #include "kernel_sources.h"
+#include "segments.h"
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/arange.h>
@@ -55,11 +55,6 @@ Reduce reduce_of(c10::string_view name) {
   return Reduce::kMean;
 }
 
-// Of a complex tensor that of its parts.
-DType part_dtype(const Tensor& tensor) {
-  return dtype_of(c10::toRealValueType(tensor.scalar_type()));
-}
-
 // All tensors have one number of dimensions; `self`, which is changed in place,
 // and the sources are contiguous.
 struct ScatterProblem {
@@ -98,9 +93,7 @@ Tensor line_places(const ScatterProblem& p) {
 constexpr int64_t kShortLine = 64;
 constexpr int64_t kManyLines = 16384;
 constexpr int64_t kManyLinesOfSums = 256;
-constexpr int kSegmentGroup = 64;  // WG_SIZE of scatter_segments.cl
-constexpr int64_t kChunk = 64;     // CHUNK
-
+constexpr int kTargetGroup = 64;
 // Whether whole rows of `self` are named: the index is one for all that differ
 // in other dimensions.
 bool names_rows(const Tensor& self, const Tensor& index, int64_t dim) {
@@ -123,23 +116,6 @@ bool goes_by_segments(const Tensor& self,
          fits_int32(index.numel());
 }
 
-template <class... Arguments>
-void launch_segments(const ScatterProblem& p,
-                     const char* kernel,
-                     int64_t items,
-                     const Arguments&... arguments) {
-  launch(p.self,
-         sources::scatter_segments,
-         kernel,
-         {{"DTYPE", part_dtype(p.self)},
-          {"COMPUTE_IS_COMPLEX", p.self.is_complex()},
-          {"COMPUTE_IS_DOUBLE", part_dtype(p.self) == DType::kFloat64},
-          {"REDUCE", p.reduce},
-          {"INCLUDE_SELF", p.include_self}},
-         range(items, kSegmentGroup),
-         arguments...);
-}
-
 // Which row, or element where `p` names none, of the result each takes.
 Tensor targets_of(const ScatterProblem& p, bool by_rows) {
   Tensor indices = p.indices;
@@ -152,77 +128,45 @@ Tensor targets_of(const ScatterProblem& p, bool by_rows) {
   const int64_t count = indices.numel();
   const Tensor targets =
       at::empty({1, count}, indices.options().dtype(at::kInt));
-  launch_segments(p,
-                  "scatter_targets",
-                  count,
-                  arg_in(indices),
-                  arg_in(by_rows ? Tensor() : line_places(p)),
-                  arg(targets),
-                  static_cast<uint64_t>(count),
-                  static_cast<uint64_t>(by_rows ? 1 : p.inner()),
-                  p.length(),
-                  p.self.size(p.by.dim),
-                  static_cast<uint64_t>(by_rows ? 1 : p.self.stride(p.by.dim)),
-                  static_cast<int32_t>(p.by.dim),
-                  static_cast<int32_t>(by_rows),
-                  static_cast<int32_t>(p.by.skipped.has_value()),
-                  p.by.skipped.value_or(0),
-                  reports(p.self, p.by.op));
+  launch(p.self,
+         sources::scatter_targets,
+         "scatter_targets",
+         {{"WG_SIZE", kTargetGroup}},
+         range(count, kTargetGroup),
+         arg_in(indices),
+         arg_in(by_rows ? Tensor() : line_places(p)),
+         arg(targets),
+         static_cast<uint64_t>(count),
+         static_cast<uint64_t>(by_rows ? 1 : p.inner()),
+         p.length(),
+         p.self.size(p.by.dim),
+         static_cast<uint64_t>(by_rows ? 1 : p.self.stride(p.by.dim)),
+         static_cast<int32_t>(p.by.dim),
+         static_cast<int32_t>(by_rows),
+         static_cast<int32_t>(p.by.skipped.has_value()),
+         p.by.skipped.value_or(0),
+         reports(p.self, p.by.op));
   return targets;
-}
-
-struct Rows {  // rows_t of scatter_segments.cl
-  uint64_t columns;
-  uint64_t inner;
-  uint64_t self_outer;
-  uint64_t source_outer;
-};
-
-Rows rows_of(const ScatterProblem& p, bool by_rows) {
-  if (!by_rows) {
-    return {1, 1, 0, 0};
-  }
-  const auto inner = static_cast<uint64_t>(p.inner());
-  return {static_cast<uint64_t>(p.lines()),
-          inner,
-          inner * static_cast<uint64_t>(p.self.size(p.by.dim)),
-          inner * static_cast<uint64_t>(p.length())};
 }
 
 // By sorting what goes where, on GPUs.
 void scatter_by_segments(const ScatterProblem& p) {
   const bool by_rows = names_rows(p.self, p.indices, p.by.dim);
-  const Tensor targets = targets_of(p, by_rows);
-  const Rows rows = rows_of(p, by_rows);
-  const int64_t count = targets.numel();
-  const Tensor order = sorted_order_int32(targets, false, count);
-  const int64_t chunks = ceil_div(count, kChunk);
-  const auto columns = static_cast<int64_t>(rows.columns);
-  const Tensor fronts = at::empty({chunks, columns}, p.self.options());
-  const Tensor backs = at::empty({chunks, columns}, p.self.options());
-  launch_segments(p,
-                  "scatter_chunks",
-                  chunks * columns,
-                  arg(p.self),
-                  arg(fronts),
-                  arg(backs),
-                  arg_in(targets),
-                  arg_in(order),
-                  arg_in(p.sources),
-                  rows,
-                  count);
-  if (chunks > 1) {
-    launch_segments(p,
-                    "scatter_join",
-                    chunks * columns,
-                    arg(p.self),
-                    arg_in(fronts),
-                    arg_in(backs),
-                    arg_in(targets),
-                    arg_in(order),
-                    rows,
-                    count);
+  SegmentRows rows;
+  if (by_rows) {
+    const auto inner = static_cast<uint64_t>(p.inner());
+    rows.columns = static_cast<uint64_t>(p.lines());
+    rows.inner = inner;
+    rows.self_outer = inner * static_cast<uint64_t>(p.self.size(p.by.dim));
+    rows.source_outer = inner * static_cast<uint64_t>(p.length());
   }
+  reduce_segments({.self = p.self,
+                   .targets = targets_of(p, by_rows),
+                   .source = p.sources,
+                   .weights = {},
+                   .rows = rows,
+                   .reduce = p.reduce,
+                   .include_self = p.include_self});
 }
 
 void scatter_by_lines(const ScatterProblem& p) {

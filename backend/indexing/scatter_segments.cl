@@ -1,44 +1,17 @@
-// scatter with a reduction for GPUs, in the order of the source, so that the same input
-// gives the same bits. scatter_targets says which element of the result each one of the
-// source goes to, or which row where the index is one for all columns; the host sorts
-// them, stably, and runs of one target are reduced:
+// Reductions of rows by where they go, for GPUs, in the order of the source, so that the
+// same input gives the same bits. The host sorts the targets, stably, and runs of one
+// target are reduced:
 // scatter_chunks, a work-item CHUNK sorted elements of a column, writes the runs that
 // begin and end in its chunk. Of others it keeps its part, at the chunk's front or back;
 // scatter_join, a work-item a run that goes on, joins the parts.
 
 #include "types.clh"
+#include "segments.clh"
 #include "scatter_combine.clh"
 
 #define WG_SIZE 64
 #define CHUNK 64
 #define AT_ONCE 4  // loads that are on their way together
-#define NOWHERE INT_MAX  // of an index that is out of range, or skipped
-
-kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_targets(
-    CONST_TENSOR(long, index),
-    CONST_TENSOR(long, lines),
-    TENSOR(int, targets),
-    const ulong count,
-    const ulong inner,
-    const long length,
-    const long size,
-    const ulong self_inner,
-    const int dimension,
-    const int names_rows,
-    const int skips,
-    const long skipped,
-    global report_t *record,
-    const int op) {
-  const size_t i = get_global_id(0);
-  if (i >= count) return;
-  const size_t block = i / inner / length;
-  const long place = POINTER(index)[i];
-  const bool is_inside = !(skips && place == skipped) &&
-                         checked_index(record, op, place, 0, size, dimension);
-  const size_t line = block * inner + i % inner;
-  const long begin = names_rows ? 0 : POINTER(lines)[line];
-  POINTER(targets)[i] = is_inside ? (int)(begin + place * self_inner) : NOWHERE;
-}
 
 // The rows that are scattered: element `column` of row i lies at
 // column / inner * outer + i * inner + column % inner, each tensor with its `outer`.
@@ -48,11 +21,18 @@ typedef struct {
   ulong inner;
   ulong self_outer;
   ulong source_outer;
+  ulong shared;  // targets that take the same row of the source
 } rows_t;
 
 #define COLUMN_OF(outer) (column / rows.inner * outer + column % rows.inner)
 #define SELF_AT(target) (self_column + (size_t)(target) * rows.inner)
-#define SOURCE_AT(i) (source_column + (size_t)POINTER(order)[i] * rows.inner)
+#define SOURCE_AT(i) (source_column + POINTER(order)[i] / rows.shared * rows.inner)
+#if HAS_WEIGHTS
+#define VALUE(i) \
+  (LOAD(POINTER(weights), POINTER(order)[i]) * LOAD(POINTER(source), SOURCE_AT(i)))
+#else
+#define VALUE(i) LOAD(POINTER(source), SOURCE_AT(i))
+#endif
 #define TARGET(i) POINTER(targets)[POINTER(order)[i]]
 
 // Of `value`, which all of the source for a target makes.
@@ -73,6 +53,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_chunks(
     CONST_TENSOR(int, targets),
     CONST_TENSOR(int, order),
     CONST_TENSOR(storage_t, source),
+    CONST_TENSOR(storage_t, weights),
     const rows_t rows,
     const long count) {
   const size_t part = get_global_id(0);
@@ -84,7 +65,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_chunks(
   const long last = min(first + CHUNK, count);
   int target = TARGET(first);
   bool is_front = first > 0 && TARGET(first - 1) == target;
-  compute_t value = LOAD(POINTER(source), SOURCE_AT(first));
+  compute_t value = VALUE(first);
   for (long i = first + 1; i < last; i += AT_ONCE) {
     int next[AT_ONCE];
     compute_t x[AT_ONCE];
@@ -92,7 +73,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void scatter_chunks(
     for (int k = 0; k < AT_ONCE; ++k) {
       const long at = min(i + k, last - 1);
       next[k] = TARGET(at);
-      x[k] = LOAD(POINTER(source), SOURCE_AT(at));
+      x[k] = VALUE(at);
     }
 #pragma unroll
     for (int k = 0; k < AT_ONCE; ++k) {

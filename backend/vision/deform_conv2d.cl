@@ -3,10 +3,12 @@
 // are multiplied with the weights elsewhere.
 //
 // columns: (channel, filter element) x output position, a work-item an element. The gradient
-// of the image is made by planes, each by one work-item; that of offsets and
-// masks by a sum over the channels of their group. One image a launch.
+// of the image is made by planes, each by one work-item, or on GPUs by segments.h of
+// the pixels that are said here; that of offsets and masks by a sum over the channels
+// of their group. One image a launch.
 
 #include "types.clh"
+#include "segments.clh"
 
 #ifndef WG_SIZE
 #define WG_SIZE 64
@@ -178,4 +180,32 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_offs
   STORE(POINTER(grad_offset), at_offset, s.mask * sum_y);
   STORE(POINTER(grad_offset), at_offset + positions, s.mask * sum_x);
   if (g->masked) STORE(POINTER(grad_mask), (size_t)row * positions + position, sum_mask);
+}
+
+// Of each offset group, filter element and position the four pixels that were sampled,
+// and their weights.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void deformable_targets(
+    const geometry_t geometry,
+    TENSOR(int, targets),
+    TENSOR(compute_t, weights),
+    CONST_TENSOR(storage_t, offset),
+    CONST_TENSOR(storage_t, mask)) {
+  POSITION_OF_ITEM
+  const sample_t s = sample_of(g, POINTER(offset), POINTER(mask), row / filter_size,
+                               row % filter_size, position);
+  const int is_sampled = is_inside(g, s);
+  const int top = is_sampled ? (int)floor(s.y) : -1;
+  const int left = is_sampled ? (int)floor(s.x) : -1;
+  const compute_t ly = s.y - top;
+  const compute_t lx = s.x - left;
+  for (int corner = 0; corner < 4; ++corner) {
+    const int y = top + (corner >> 1);
+    const int x = left + (corner & 1);
+    const size_t at = ((size_t)row * positions + position) * 4 + corner;
+    POINTER(targets)[at] =
+        is_sampled && y >= 0 && y < g->height && x >= 0 && x < g->width ? y * g->width + x
+                                                                        : NOWHERE;
+    POINTER(weights)[at] =
+        s.mask * (corner & 2 ? ly : 1 - ly) * (corner & 1 ? lx : 1 - lx);
+  }
 }

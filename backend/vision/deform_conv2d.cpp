@@ -2,6 +2,7 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/no_autocast.h"
 #include "../common/dtype_check.h"
+#include "../indexing/segments.h"
 #include "kernel_sources.h"
 
 #include <ATen/ops/bmm.h>
@@ -283,6 +284,36 @@ struct DeformConvGradients {
   Tensor weight;
 };
 
+// Of image `n`, on GPUs, where each offset group has targets of its own.
+void sum_image(const DeformConvProblem& problem,
+               const Tensor& grad_columns,
+               const Tensor& grad_images,
+               int64_t n) {
+  const DeformConvGeometry& geometry = problem.geometry;
+  const int64_t positions = problem.positions();
+  const int64_t filter_size = geometry.kernel_height * geometry.kernel_width;
+  const int64_t count = filter_size * positions * 4;
+  const Tensor targets = at::empty({geometry.groups, count},
+                                   grad_columns.options().dtype(at::kInt));
+  const Tensor weights = at::empty(targets.sizes(), grad_images.options());
+  problem.run("deformable_targets",
+              range(positions, geometry.groups * filter_size, kWorkGroup, 1),
+              targets,
+              weights,
+              problem.offset.select(0, n),
+              problem.mask_of(n));
+  const Tensor columns =
+      grad_columns.view({1, geometry.channels, filter_size * positions});
+  const int64_t channels = geometry.channels / geometry.groups;
+  for (int64_t group = 0; group < geometry.groups; ++group) {
+    const int64_t first = group * channels;
+    sum_pixels(grad_images.narrow(0, n, 1).narrow(1, first, channels),
+               columns.narrow(1, first, channels),
+               targets.narrow(0, group, 1),
+               weights.select(0, group));
+  }
+}
+
 // Of image `n`; `grad` is that of its output.
 void image_backward(const DeformConvProblem& problem,
                     const DeformConvGradients& gradients,
@@ -297,12 +328,16 @@ void image_backward(const DeformConvProblem& problem,
   Tensor grad_columns = problem.empty_columns();
   Tensor by_group = grad_columns.view({problem.groups, -1, positions});
   at::bmm_out(by_group, problem.weight.transpose(1, 2), image_grad);
-  problem.run("deformable_image_backward",
-              range(geometry.channels, kWorkGroup),
-              gradients.input.select(0, n),
-              grad_columns,
-              problem.offset.select(0, n),
-              problem.mask_of(n));
+  if (goes_by_pixels(gradients.input, filter_size * positions * 4)) {
+    sum_image(problem, grad_columns, gradients.input, n);
+  } else {
+    problem.run("deformable_image_backward",
+                range(geometry.channels, kWorkGroup),
+                gradients.input.select(0, n),
+                grad_columns,
+                problem.offset.select(0, n),
+                problem.mask_of(n));
+  }
   problem.run("deformable_offset_backward",
               range(positions, geometry.groups * filter_size, kWorkGroup, 1),
               gradients.offset.select(0, n),

@@ -3,10 +3,12 @@
 // Forward: a work-item makes one bin of one region and channel. Backward: a
 // work-item owns one plane (image, channel) of the gradient and walks the
 // regions in order, so nothing is added from two sides. The gradient is summed
-// in compute_t.
+// in compute_t. Of roi_align on GPUs a work-item says which pixels a bin's
+// gradient goes to, and segments.h adds it up.
 
 #include "types.clh"
 #include "boxes.clh"
+#include "segments.clh"
 
 // Whether a work-item has a bin. That of a region without its image is zero.
 inline bool has_bin(const geometry_t *g, size_t item, global storage_t *out, global int *info,
@@ -69,6 +71,35 @@ void roi_align_backward(BACKWARD_PARAMETERS) {
       for (int pw = 0; pw < g->pooled_width; ++pw)
         bin_mean_backward(g, &region, plane, ph, pw,
                           LOAD(POINTER(grad), pooled_at(g, r, channel, ph, pw)));
+  }
+}
+
+// The four pixels of each sample of each bin, as rows of all images' pixels, and
+// their weights. Bins have equally many samples.
+kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
+void roi_align_targets(const geometry_t geometry, TENSOR(int, targets),
+                       TENSOR(compute_t, weights), CONST_TENSOR(storage_t, regions)) {
+  const geometry_t *g = &geometry;
+  size_t item = get_global_id(0);
+  const int ix = item % g->sampling_ratio;
+  const int iy = item / g->sampling_ratio % g->sampling_ratio;
+  const size_t bin = item / g->sampling_ratio / g->sampling_ratio;
+  const int pw = bin % g->pooled_width;
+  const int ph = bin / g->pooled_width % g->pooled_height;
+  const size_t index = bin / g->pooled_width / g->pooled_height;
+  if (index >= (size_t)g->regions) return;
+  const region_t region = sampled_region(g, POINTER(regions), index, 0);
+  const neighbours_t y = sample_row(g, &region, ph, iy);
+  const neighbours_t x = sample_column(g, &region, pw, ix);
+  const bool is_inside = y.inside && x.inside;
+  const compute_t share = (compute_t)1 / (g->sampling_ratio * g->sampling_ratio);
+  for (int corner = 0; corner < 4; ++corner) {
+    const int row = corner & 2 ? y.high : y.low;
+    const int column = corner & 1 ? x.high : x.low;
+    POINTER(targets)[item * 4 + corner] =
+        is_inside ? (region.image * g->height + row) * g->width + column : NOWHERE;
+    POINTER(weights)[item * 4 + corner] = share * (corner & 2 ? y.weight : 1 - y.weight) *
+                                          (corner & 1 ? x.weight : 1 - x.weight);
   }
 }
 

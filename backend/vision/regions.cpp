@@ -2,10 +2,14 @@
 #include "../../cpp/aten/launch.h"
 #include "../../cpp/aten/reports.h"
 #include "../common/dtype_check.h"
+#include "../indexing/segments.h"
 #include "kernel_sources.h"
 
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
+
+#include <array>
+#include <optional>
 
 namespace torch_opencl::ops {
 namespace {
@@ -167,6 +171,38 @@ Tensor backward(const char* kernel,
   return grad_image.to(grad.scalar_type());
 }
 
+// The gradient of roi_align's image on GPUs, where bins have equally many
+// samples.
+std::optional<Tensor> image_of_samples(const RegionProblem& problem,
+                                       const Tensor& grad,
+                                       const Tensor& rois,
+                                       at::IntArrayRef image_size) {
+  const int64_t samples = problem.sampling_ratio * problem.sampling_ratio;
+  if (problem.sampling_ratio <= 0 || grad.numel() == 0 ||
+      c10::multiply_integers(image_size) == 0) {
+    return std::nullopt;
+  }
+  check_floating("roi_align_backward", grad);
+  const Tensor image = at::empty(
+      image_size, grad.options().dtype(compute_type(grad.scalar_type())));
+  const int64_t count = grad.numel() / grad.size(1) * samples * 4;
+  if (!goes_by_pixels(image, count)) {
+    return std::nullopt;
+  }
+  const Tensor targets = at::empty({1, count}, grad.options().dtype(at::kInt));
+  const Tensor weights = at::empty({count}, image.options());
+  launch_regions("roi_align_targets",
+                 problem,
+                 image,
+                 grad,
+                 count / 4,
+                 arg(targets),
+                 arg(weights),
+                 arg(rois.contiguous()));  // copy: rows of five
+  sum_pixels(image, grad, targets, weights);
+  return image.to(grad.scalar_type());
+}
+
 Tensor roi_align(const Tensor& input,
                  const Tensor& rois,
                  double spatial_scale,
@@ -194,13 +230,12 @@ Tensor roi_align_backward(const Tensor& grad,
                           int64_t width,
                           int64_t sampling_ratio,
                           bool aligned) {
-  return backward(
-      "roi_align_backward",
-      {spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned},
-      grad,
-      rois,
-      {},
-      {batch_size, channels, height, width});
+  const RegionProblem problem{
+      spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned};
+  const std::array<int64_t, 4> sizes{batch_size, channels, height, width};
+  const auto image = image_of_samples(problem, grad, rois, sizes);
+  return image ? *image
+               : backward("roi_align_backward", problem, grad, rois, {}, sizes);
 }
 
 // `argmax` is the channel mapping where regions are position-sensitive.

@@ -222,3 +222,37 @@ def test_nan_is_never_the_largest(device):
         y.sum().backward()
         results.append((y.detach().cpu(), leaf.grad.cpu()))
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+_SAMPLERS = {
+    "grid_sample": lambda x, grid: torch.nn.functional.grid_sample(
+        x, grid, align_corners=False
+    ),
+    "roi_align": lambda x, grid: ops.roi_align(
+        x, grid.reshape(-1, 5)[:9] * 4, 4, sampling_ratio=2
+    ),
+    "deform_conv2d": lambda x, grid: ops.deform_conv2d(
+        x,
+        grid.reshape(-1)[: 2 * 18 * 30].view(2, 18, 5, 6),
+        torch.ones_like(x)[:, :, :3, :3],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _SAMPLERS)
+def test_gradients_of_sampled_pixels_on_gpus(device, request, name):
+    """They are sorted by pixel once for all channels, and the same each time."""
+    x, grid = torch.randn(2, 6, 7, 8), torch.rand(2, 20, 50, 2)
+    x, grid = x.to(device).requires_grad_(), grid.to(device)
+
+    def gradient():
+        return torch.autograd.grad(_SAMPLERS[name](x, grid).square().sum(), x)[0]
+
+    assert torch.equal(gradient(), gradient())
+    if request.config.getoption("gpu_class"):
+        with torch.opencl.profile() as profile:
+            gradient()
+            torch.opencl.synchronize(device)
+        used = {entry.name.split(":")[-1] for entry in profile.kernels}
+        assert "scatter_chunks" in used
+        assert not any("image_backward" in kernel for kernel in used)
