@@ -97,8 +97,7 @@ void sum_pixels(const Tensor& image,
 
 bool goes_by_pixels(const Tensor& image, int64_t targets) {
   return !aten::device_of(image).is_cpu() && image.numel() > 0 &&
-         fits_int32(targets) &&
-         fits_int32(image.numel() / image.size(1));
+         fits_int32(targets) && fits_int32(image.numel() / image.size(1));
 }
 
 }  // namespace torch_opencl::ops

@@ -1,6 +1,6 @@
-// Sums, or other reductions, of rows that go to rows of a result, for GPUs: what
-// goes where is sorted once, and the rows of one target are reduced in a fixed
-// order.
+// Sums, or other reductions, of rows that go to rows of a result, for GPUs:
+// what goes where is sorted once, and the rows of one target are reduced in a
+// fixed order.
 #pragma once
 
 #include "../../cpp/runtime/dtype.h"

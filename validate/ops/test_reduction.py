@@ -349,3 +349,27 @@ def test_rows_that_parts_do_not_divide(device, rows):
         assert torch.equal(found.values.cpu(), expected.values)
         assert torch.equal(found.indices.cpu(), expected.indices)
     torch.testing.assert_close(below.sum(0).cpu(), kept.sum(0), rtol=1e-4, atol=1e-3)
+
+
+# Rows that a GPU's work-items share, of which the last two are split, too.
+_COLUMNS = [(33, 5), (300, 131), (4097, 9), (5000, 1030), (40000, 3)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int16])
+@pytest.mark.parametrize("size", _COLUMNS)
+def test_columns(device, size, dtype):
+    x = torch.randn(size) * 3
+    x = x.to(dtype)
+    exact = x.double()
+    ours = x.to(device)
+    ours_between = torch.stack([ours, ours + 1], -1)[..., 0]
+    for given in (ours, ours_between):
+        assert torch.equal(given.argmax(0).cpu(), x.argmax(0))
+        found = given.max(0)
+        assert torch.equal(found.values.cpu(), x.max(0).values)
+        assert torch.equal(found.indices.cpu(), x.max(0).indices)
+        assert torch.equal(given.amin(0).cpu(), x.amin(0))
+        total = given.sum(0, dtype=torch.float32).cpu()
+        torch.testing.assert_close(total.double(), exact.sum(0), rtol=1e-5, atol=2e-3)
+        spread = given.float().std(0).cpu()
+        torch.testing.assert_close(spread.double(), exact.std(0), rtol=1e-5, atol=1e-5)
