@@ -72,7 +72,7 @@ WORDS = (
     ),
     Rule(
         "no kernel has the dtype",
-        example="bmm",
+        example="amax",
         dtypes=_FLOAT8,
         cpu=r".*\b(Float8_\w+)\b.*",
         device=r"opencl kernels do not support dtype (\w+)",
