@@ -94,6 +94,7 @@ constexpr int64_t kShortLine = 64;
 constexpr int64_t kManyLines = 16384;
 constexpr int64_t kManyLinesOfSums = 256;
 constexpr int kTargetGroup = 64;
+
 // Whether whole rows of `self` are named: the index is one for all that differ
 // in other dimensions.
 bool names_rows(const Tensor& self, const Tensor& index, int64_t dim) {

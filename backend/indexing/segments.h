@@ -8,7 +8,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <limits>
 
 namespace torch_opencl::ops {
 
@@ -21,9 +20,6 @@ struct SegmentRows {
   uint64_t source_outer = 0;
   uint64_t shared = 1;  // targets that take the same row of the source
 };
-
-// Of what goes nowhere.
-constexpr int32_t kNoTarget = std::numeric_limits<int32_t>::max();
 
 struct Segments {
   at::Tensor self;     // contiguous, changed in place

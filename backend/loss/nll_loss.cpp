@@ -29,7 +29,7 @@ using namespace torch_opencl::aten;
 using at::Tensor;
 
 constexpr int64_t kSamplesPerItem = 32;
-// On a GPU few are taken after each other: each waits for its target.
+// Fewer in series on a GPU: the load of a sample depends on that of its target.
 constexpr int64_t kSamplesPerGpuItem = 4;
 constexpr int64_t kMostGroups = 256;
 

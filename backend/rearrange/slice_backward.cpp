@@ -1,7 +1,6 @@
 // The gradient of a slice that is the whole tensor, as of a table of positions,
 // is a copy.
 #include <ATen/ops/slice_backward_native.h>
-#include <ATen/ops/slice_backward_ops.h>
 #include <torch/library.h>
 
 namespace torch_opencl::ops {

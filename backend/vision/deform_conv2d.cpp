@@ -207,13 +207,15 @@ struct DeformConvProblem {
         groups(options.groups) {}
 
   int64_t positions() const { return offset.size(2) * offset.size(3); }
+  int64_t filter_size() const {
+    return int64_t{geometry.kernel_height} * geometry.kernel_width;
+  }
   Tensor mask_of(int64_t image) const {
     return geometry.masked ? mask.select(0, image) : Tensor();
   }
   // (channel, filter element) x position
   Tensor empty_columns() const {
-    const int64_t filter_size = geometry.kernel_height * geometry.kernel_width;
-    return at::empty({geometry.channels * filter_size, positions()},
+    return at::empty({geometry.channels * filter_size(), positions()},
                      input.options());
   }
   Tensor columns(int64_t image) const {
@@ -291,7 +293,7 @@ void sum_image(const DeformConvProblem& problem,
                int64_t n) {
   const DeformConvGeometry& geometry = problem.geometry;
   const int64_t positions = problem.positions();
-  const int64_t filter_size = geometry.kernel_height * geometry.kernel_width;
+  const int64_t filter_size = problem.filter_size();
   const int64_t count = filter_size * positions * 4;
   const Tensor targets = at::empty({geometry.groups, count},
                                    grad_columns.options().dtype(at::kInt));
@@ -321,7 +323,7 @@ void image_backward(const DeformConvProblem& problem,
                     int64_t n) {
   const DeformConvGeometry& geometry = problem.geometry;
   const int64_t positions = problem.positions();
-  const int64_t filter_size = geometry.kernel_height * geometry.kernel_width;
+  const int64_t filter_size = problem.filter_size();
   const Tensor image_grad = grad.view({problem.groups, -1, positions});
   gradients.weight.add_(
       at::bmm(image_grad, problem.columns(n).transpose(1, 2)));
