@@ -58,14 +58,6 @@ def test_a_call_among_others(device):
         assert torch.equal(result.cpu(), expected)
 
 
-def test_calls_of_lists_apart_are_one_launch(device):
-    x, y = ([torch.ones(5000, device=device) for _ in range(3)] for _ in range(2))
-    before = _launches(device)
-    torch._foreach_mul_(x, x)
-    torch._foreach_add_(x, y)
-    assert _launches(device) - before == 1
-
-
 @pytest.mark.parametrize(
     "call",
     [

@@ -51,6 +51,21 @@ for kind, options in (
     )
 
 
+def test_calls_of_lists_apart_are_one_launch(device):
+    _run(
+        """
+x, y = ([torch.ones(5000, device=DEVICE) for _ in range(3)] for _ in range(2))
+
+def calls():
+    torch._foreach_mul_(x, x)
+    torch._foreach_add_(x, y)
+
+assert_launches(calls, 1)
+""",
+        device,
+    )
+
+
 def test_a_profiler_leaves_pending_launches(device):
     _run(
         """
