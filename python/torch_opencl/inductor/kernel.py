@@ -305,6 +305,7 @@ class KernelBody(SIMDKernel):
         outer = self.is_outer_index(index) and not self.scope_depth
         place = self.index_to_str(index)
         if stride == 0:
+            self.note_access(index)
             text = f"{load}({pointer}, {place})"
             if self.lane_mask:
                 text = f"(any({self.lane_mask}) ? {text} : 0)"
@@ -352,6 +353,7 @@ class KernelBody(SIMDKernel):
         stride = self.lane_stride(index)
         place = self.index_to_str(index)
         if stride == 0:
+            self.note_access(index)
             if has_lanes(value):
                 raise NotGenerated("many lanes of one element")
             text = operand(value, stored, False)

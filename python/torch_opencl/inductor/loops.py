@@ -112,6 +112,22 @@ class LoopedBody(KernelBody):
             lines.splice(body)
         lines.writeline("}")
 
+    def note_access(self, index: sympy.Expr) -> None:
+        """Counts, of what a GPU reads and writes by element of a row, whether
+        neighbouring work-items access neighbours."""
+        entries = {s: e for s in index.free_symbols if (e := self._entry(s))}
+        is_reduced = any(entry.root.is_reduction for entry in entries.values())
+        if not self.form.is_gpu or not is_reduced:
+            return
+        trees = [t for t in self.range_trees if t.is_reduction]
+        along = trees[0] if self.form.by_group else self.kept_trees[0]
+        step = {
+            s: s + 1 for s, e in entries.items() if e.divisor == 1 and e.root is along
+        }
+        is_near = sympy.expand(index.xreplace(step) - index) in (0, 1)
+        self.runs += is_near
+        self.gathers += not is_near
+
     # Reductions.
 
     def _start(self, lines: IndentedBuffer, each: Accumulator) -> None:
@@ -189,11 +205,18 @@ class LoopedBody(KernelBody):
             lines.writeline(f"{kind_of} {each.name}_0_total = 0;")
         if self.form.by_group:
             with self._blocks(lines, tree, section, tree.numel) as (begin, end):
-                name = tree.name
-                lines.writeline(
-                    f"for ({kind} {name} = {begin} + get_local_id(0); {name} < {end}; "
-                    f"{name} += {GROUP}) {{"
-                )
+                name, item = tree.name, "get_local_id(0)"
+                if V.graph.sizevars.statically_known_multiple_of(tree.numel, GROUP):
+                    # Compilers unroll a loop of the same length for all work-items.
+                    lines.writeline(
+                        f"for ({kind} {name}_0 = {begin}; {name}_0 < {end}; "
+                        f"{name}_0 += {GROUP}) {{ const {kind} {name} = {name}_0 + {item};"
+                    )
+                else:
+                    lines.writeline(
+                        f"for ({kind} {name} = {begin} + {item}; {name} < {end}; "
+                        f"{name} += {GROUP}) {{"
+                    )
                 with lines.indent():
                     self._declare(lines, entries)
                     lines.writeline(f"const long place = {name};")

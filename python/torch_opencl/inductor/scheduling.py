@@ -34,6 +34,9 @@ class Scheduling(SIMDScheduling):
 
     @classmethod
     def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
+        """On a GPU, Inductor divides long reductions of few results in two."""
+        if _is_gpu(device):
+            return OrderedSet()
         return OrderedSet([BackendFeature.REDUCE_TO_SINGLE_ELEMENT])
 
     @classmethod
@@ -78,8 +81,7 @@ class Scheduling(SIMDScheduling):
     def create_kernel_choices(self, kernel_features, kernel_args, kernel_kwargs):
         """Tries the forms that may fit, and takes the one of fewest scattered
         accesses."""
-        device = V.graph.get_current_device_or_throw()
-        is_gpu = get_device_properties(device).device_class == "gpu"
+        is_gpu = _is_gpu(V.graph.get_current_device_or_throw())
         forms = list(_gpu_forms(kernel_features) if is_gpu else _CPU_FORMS)
         if not kernel_features.is_reduction() and not is_gpu:
             forms.remove(Form("r"))
@@ -143,22 +145,33 @@ def _quiet():
 
 
 _CPU_FORMS = (Form("r"), Form("x"), Form())
+# Of GPUs: elements that a work-item reduces alone, rows that are too few for a
+# work-item each, and that are enough for it.
+_SHORT, _FEW_ROWS, _MANY_ROWS = 32, 4096, 16384
+
+
+def _is_gpu(device: torch.device) -> bool:
+    return get_device_properties(device).device_class == "gpu"
 
 
 def _gpu_forms(features):
-    if not features.is_reduction():
-        yield Form(is_gpu=True)
-        return
-    reduced = features.reduction_numel
-    short = isinstance(reduced, sympy.Integer) and int(reduced) <= 32
-    kept = features.numel
-    many = isinstance(kept, sympy.Integer) and int(kept) >= 16384
-    yield Form(is_gpu=True, by_group=not (short or many))
+    """Those of a reduction that may fit, of equal ones the better first."""
+    item, group = Form(is_gpu=True), Form(is_gpu=True, by_group=True)
+    kept = _length_hint(features.numel)
+    if not features.is_reduction() or _length_hint(features.reduction_numel) <= _SHORT:
+        return (item,)
+    if kept < _FEW_ROWS:
+        return (group,)
+    return (item, group) if kept >= _MANY_ROWS else (group, item)
+
+
+def _length_hint(length: sympy.Expr) -> int:
+    return V.graph.sizevars.optimization_hint(length)
 
 
 def _cost(form: Form, kernel: OpenCLKernel) -> int:
     """Roughly what an element takes."""
-    if not form.lanes:
-        return 8
     accesses = kernel.runs + kernel.gathers
+    if not form.lanes and not form.is_gpu:
+        return 8
     return (kernel.runs + 16 * kernel.gathers) // max(accesses, 1)
