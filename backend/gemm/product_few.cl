@@ -8,6 +8,7 @@
 // memory, in order. Where the depth is split, `out` are parts (product_parts.cl).
 
 #include "types.clh"
+#include "loads_ahead.clh"
 #include "panels.clh"
 #include "product_vectors.clh"
 #include "product_image.clh"
@@ -104,15 +105,13 @@ void product_few(TENSOR(out_t, out), CONST_TENSOR(operand_t, few),
   load_t sums[FEW];
 #pragma unroll
   for (int f = 0; f < FEW; ++f) sums[f] = 0;
-#pragma unroll 4
-  for (int k = begin + lane_row; k < end; k += LANE_ROWS) {
-    const load_t line = LOAD_MATRIX(b + k * depth_stride);
-#pragma unroll
-    for (int f = 0; f < FEW; ++f) {
-      const compute_t factor = LOAD_ONE(a + row_at[f] + k * few_depth_stride);
-      sums[f] = fma((load_t)(factor), line, sums[f]);
-    }
-  }
+  FOR_LOADS_AHEAD(
+      int, k, begin + lane_row, end, LANE_ROWS,
+      const load_t line = LOAD_MATRIX(b + k * depth_stride);
+      _Pragma("unroll") for (int f = 0; f < FEW; ++f) {
+        const compute_t factor = LOAD_ONE(a + row_at[f] + k * few_depth_stride);
+        sums[f] = fma((load_t)(factor), line, sums[f]);
+      })
   local load_t parts[FEW][LANE_ROWS][LANES];
 #pragma unroll
   for (int f = 0; f < FEW; ++f) parts[f][lane_row][lane] = sums[f];

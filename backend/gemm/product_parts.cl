@@ -3,6 +3,7 @@
 // all batches, one part after the other. A work-item computes one output.
 
 #include "types.clh"
+#include "loads_ahead.clh"
 #include "panels.clh"
 #include "product_vectors.clh"
 #include "product_image.clh"
@@ -17,7 +18,7 @@ void product_parts(TENSOR(out_t, out), CONST_TENSOR(compute_t, parts),
   if (get_global_id(0) >= size) return;
   const global compute_t *at = POINTER(parts) + batch * size + i;
   compute_t total = 0;
-  for (int part = 0; part < count; ++part) total += at[part * batches * size];
+  FOR_LOADS_AHEAD(int, part, 0, count, 1, total += at[part * batches * size];)
   const int row = (int)(i / columns);
   const int column = (int)(i - (index_t)row * columns);
   const size_t out_from = batch * batch_stride;

@@ -8,6 +8,7 @@
 // rows that layer_norm_parameters adds up in order.
 
 #include "types.clh"
+#include "loads_ahead.clh"
 #include "epilogue.clh"
 #include "group_rows.clh"
 
@@ -203,13 +204,12 @@ void layer_norm_parameter_chunks(
   FIND_COLUMN
   const long first = (long)get_group_id(1) * chunk;
   const long last = column < size ? min(first + chunk, count) : 0;
-#pragma unroll 4
-  for (long row = first + along; row < last; row += WG_SIZE / COLUMNS) {
-    const compute_t grad = LOAD(POINTER(grad_output), row * size + column);
-    const compute_t d = LOAD(POINTER(self), row * size + column) - POINTER(means)[row];
-    weight_sum += grad * d * POINTER(inverse_deviations)[row];
-    bias_sum += grad;
-  }
+  FOR_LOADS_AHEAD(
+      long, row, first + along, last, WG_SIZE / COLUMNS,
+      const compute_t grad = LOAD(POINTER(grad_output), row * size + column);
+      const compute_t d = LOAD(POINTER(self), row * size + column) - POINTER(means)[row];
+      weight_sum += grad * d * POINTER(inverse_deviations)[row];
+      bias_sum += grad;)
   SUM_COLUMN
   if (along == 0 && column < size) {
     POINTER(weight_sums)[(size_t)get_group_id(1) * size + column] = weight_sum;
@@ -223,10 +223,10 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_para
     CONST_TENSOR(compute_t, bias_sums)) {
   local compute_t shared[WG_SIZE];
   FIND_COLUMN
-  for (int i = along; i < (column < size ? chunks : 0); i += WG_SIZE / COLUMNS) {
-    weight_sum += POINTER(weight_sums)[(size_t)i * size + column];
-    bias_sum += POINTER(bias_sums)[(size_t)i * size + column];
-  }
+  const int last = column < size ? chunks : 0;
+  FOR_LOADS_AHEAD(int, i, along, last, WG_SIZE / COLUMNS,
+                  weight_sum += POINTER(weight_sums)[(size_t)i * size + column];
+                  bias_sum += POINTER(bias_sums)[(size_t)i * size + column];)
   SUM_COLUMN
   if (along == 0 && column < size) {
     if (grad_weight_memory) STORE_PARAM(POINTER(grad_weight), column, weight_sum);
@@ -265,12 +265,10 @@ void group_norm_by_groups_backward(
   FOR_CHANNELS {
     FIND_CHANNEL
     compute_t sum = 0, product = 0;
-#pragma unroll 4
-    for (int i = along; i < end; i += span) {
-      const compute_t grad = LOAD(POINTER(grad_output), start + i);
-      sum += grad;
-      product += grad * (LOAD(POINTER(self), start + i) - mean);
-    }
+    FOR_LOADS_AHEAD(int, i, along, end, span,
+                    const compute_t grad = LOAD(POINTER(grad_output), start + i);
+                    sum += grad;
+                    product += grad * (LOAD(POINTER(self), start + i) - mean);)
     ROW_SUM(sum, shared, span)
     ROW_SUM(product, shared, span)
     product *= inverse;

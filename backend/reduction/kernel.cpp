@@ -110,16 +110,10 @@ std::string outer_text(const ReductionKey& key) {
          "for (int l = 0; l < width; ++l) {\n" + write + "}\n}\n";
 }
 
-// kGroup. Loads of AT_ONCE elements are on their way together.
+// kGroup.
 std::string group_text(const ReductionKey& key) {
   const auto at = [](int i) {
     return numbered("base", i) + " + " + numbered("at", i);
-  };
-  const auto step = [&](const std::string& index) {
-    return "{\ncount_t linear = " + index + ";\n" +
-           offsets_text(
-               reduced_walks(key, "at"), "reduced_sizes", 0, key.reduced) +
-           step_text(key, "lane", at, index) + "}\n";
   };
   const bool shares = key.columns < kReductionGroup;
   const std::string text =
@@ -130,11 +124,13 @@ std::string group_text(const ReductionKey& key) {
       "count_t linear = is_inside ? output : outputs - 1;\n" +
       kept_text(key, true, 0) +
       "state_t lane = IDENTITY, folded = IDENTITY, lost = IDENTITY;\n"
-      "for (count_t r = begin + get_local_id(0) / COLUMNS; r < end;) {\n"
-      "const count_t stop = min(end, r + BLOCK / LANES * SLICES);\n"
-      "for (; r + (AT_ONCE - 1) * SLICES < stop; r += AT_ONCE * SLICES) "
-      "_Pragma(\"unroll\") for (int i = 0; i < AT_ONCE; ++i) " +
-      step("r + i * SLICES") + "for (; r < stop; r += SLICES) " + step("r") +
+      "const count_t block = BLOCK / LANES * SLICES;\n"
+      "for (count_t first = begin + get_local_id(0) / COLUMNS; first < end;\n"
+      "     first += block) {\n"
+      "FOR_LOADS_AHEAD(count_t, r, first, min(end, first + block), SLICES,\n"
+      "count_t linear = r;\n" +
+      offsets_text(reduced_walks(key, "at"), "reduced_sizes", 0, key.reduced) +
+      step_text(key, "lane", at, "r") + ")\n" +
       fold_text(key, "folded", "lost", "lane") + "lane = IDENTITY;\n}\n" +
       regain_text(key, "folded", "lost");
   if (!shares) {
@@ -195,7 +191,7 @@ int block_of(const ReductionKey& key) {
 }
 
 std::string common_text(const ReductionKey& key) {
-  std::string text = preamble(key.compute, false);
+  std::string text = preamble(key.compute, false) + sources::loads_ahead.text;
   if (key.is_vector) {
     text += "#define LANES " + std::to_string(kReductionLanes) + "\n";
     text += is_floating(key.compute) ? sources::lanes.text
@@ -211,7 +207,7 @@ std::string common_text(const ReductionKey& key) {
   text += "#define GROUP " + std::to_string(kReductionGroup) +
           "\n#undef LANES\n#define LANES " + std::to_string(kReductionLanes) +
           "\n#define BLOCK " + std::to_string(block_of(key)) +
-          "\n#define AT_ONCE 4\n#define SLICES (GROUP / COLUMNS)\n#define "
+          "\n#define SLICES (GROUP / COLUMNS)\n#define "
           "COLUMNS " +
           std::to_string(key.layout == ReductionLayout::kGroup
                              ? key.columns
@@ -286,13 +282,14 @@ std::string merge_text(const ReductionKey& key) {
          "const count_t output = get_global_id(0);\n"
          "if (output >= outputs) return;\n"
          "state_t state = partials[output], lost = IDENTITY;\n"
-         "for (uint split = 1; split < splits; ++split) " +
+         "FOR_LOADS_AHEAD(uint, split, 1, splits, 1,\n" +
          fold_text(key,
                    "state",
                    "lost",
                    "partials[split * (size_t)outputs + output]") +
-         regain_text(key, "state", "lost") + "count_t linear = output;\n" +
-         kept_text(key, false, 0) + finish_text(key, false) + "}\n";
+         ")\n" + regain_text(key, "state", "lost") +
+         "count_t linear = output;\n" + kept_text(key, false, 0) +
+         finish_text(key, false) + "}\n";
 }
 
 }  // namespace torch_opencl::ops

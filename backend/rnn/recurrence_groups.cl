@@ -5,6 +5,7 @@
 // all steps: nobody else reads its states.
 
 #include "types.clh"
+#include "loads_ahead.clh"
 
 #if IS_GRU
 #define GATES 3
@@ -72,6 +73,15 @@ static inline float sigmoid(float x) {
   return 1 / (1 + exp(-x));
 }
 
+// The lines of a block of the depth, while the block ahead of it is multiplied: loads
+// that are used at once are waited for one by one.
+#define AHEAD 4
+#define LOAD_AHEAD(from)                                                          \
+  _Pragma("unroll") for (int i = 0; i < AHEAD; ++i) {                             \
+    const int at = first + min((from) + i * PARTS, depth - 1);                    \
+    ahead[i] = LOAD_GATES(column + (size_t)at * units * GATES, 0);                \
+  }
+
 #if HAS_BIAS
 #define HIDDEN(k) (total_of(mine + (k) * UNITS) + POINTER(bias)[GATE(k)])
 #else
@@ -104,14 +114,22 @@ kernel __attribute__((reqd_work_group_size(CHUNK, 1, 1))) void recurrence_groups
                                  min(first + item, units - 1));
         barrier(CLK_LOCAL_MEM_FENCE);
         const int depth = min(CHUNK, units - first);
-#pragma unroll 4
-        for (int k = part; k < depth; k += PARTS) {
-          const gates_t line = LOAD_GATES(column + (size_t)(first + k) * units * GATES, 0);
-          const float4 factors = states[k];
-          sums0 += factors.x * line;
-          sums1 += factors.y * line;
-          sums2 += factors.z * line;
-          sums3 += factors.w * line;
+        gates_t ahead[AHEAD];
+        LOAD_AHEAD(part)
+        for (int k = part; k < depth; k += AHEAD * PARTS) {
+          gates_t lines[AHEAD];
+#pragma unroll
+          for (int i = 0; i < AHEAD; ++i) lines[i] = ahead[i];
+          LOAD_AHEAD(k + AHEAD * PARTS)
+#pragma unroll
+          for (int i = 0; i < AHEAD; ++i) {
+            if (k + i * PARTS >= depth) continue;
+            const float4 factors = states[k + i * PARTS];
+            sums0 = fma((gates_t)(factors.x), lines[i], sums0);
+            sums1 = fma((gates_t)(factors.y), lines[i], sums1);
+            sums2 = fma((gates_t)(factors.z), lines[i], sums2);
+            sums3 = fma((gates_t)(factors.w), lines[i], sums3);
+          }
         }
       }
       local float *own = partial + part * 4 * GATES * UNITS + lane;
@@ -200,10 +218,10 @@ kernel __attribute__((reqd_work_group_size(CHUNK, 1, 1))) void recurrence_groups
                                   batch, min(first + item, lines - 1));
         barrier(CLK_LOCAL_MEM_FENCE);
         const int depth = min(CHUNK, lines - first);
-#pragma unroll 4
-        for (int k = part; k < depth; k += PARTS) {
-          sums += factors[k] * column[(size_t)(first + k) * units];
-        }
+        FOR_LOADS_AHEAD(
+            int, k, part, depth, PARTS,
+            const float line = column[(size_t)(first + k) * units];
+            sums = fma(factors[k], (float4)(line), sums);)
       }
       barrier(CLK_LOCAL_MEM_FENCE);
       local float *own = partial + part * 4 * UNITS + lane;
