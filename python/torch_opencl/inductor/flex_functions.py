@@ -56,6 +56,9 @@ class FunctionBody(KernelBody):
         self.given: dict[str, Variable] = {}
         self.row: Variable | None = None
 
+    def note_access(self, index: sympy.Expr) -> None:
+        """There are no loops whose form is chosen by it."""
+
     def give(self, name: str, dtype: torch.dtype, lanes: bool, size=None) -> None:
         """A parameter, which the graph reads as the buffer ``name``."""
         bounds = ValueRanges.unknown()
