@@ -61,17 +61,28 @@ typedef CONCAT(storage_, PARAM_DTYPE) param_t;
 #define LOAD_PIXEL(name, k, missing) \
   (is_##k ? LOAD(POINTER(name), PLACE_OF(name, k)) : (missing))
 
+// Compensated (Kahan) summation: the sum is `sum - lost`.
+#define KAHAN_ADD(sum, lost, value)                                           \
+  {                                                                           \
+    const compute_t term = (value) - lost;                                    \
+    const compute_t next = sum + term;                                        \
+    lost = (next - sum) - term;                                               \
+    sum = next;                                                               \
+  }
+
 // Mean, sum of squared deviations and count of an item's pixels: those of a block are
-// taken from the mean so far, which starts as the first one.
-#define LOAD_SELF(k) const compute_t self_##k = LOAD_PIXEL(self, k, mean);
+// taken from the mean so far, which starts as the first one. The mean is `mean - lost`:
+// where it is much larger than the deviations, its rounding shows in the squares of
+// those from another mean.
+#define LOAD_SELF(k) const compute_t self_##k = LOAD_PIXEL(self, k, 0);
 #define ADD_DEVIATION(k)                                                      \
   {                                                                           \
-    const compute_t d = self_##k - mean;                                      \
+    const compute_t d = is_##k ? self_##k - mean + lost : 0;                  \
     block_sum += d;                                                           \
     block_square += d * d;                                                    \
     count += is_##k ? 1 : 0;                                                  \
   }
-#define OWN_MOMENTS(mean, square, count)                                      \
+#define OWN_MOMENTS(mean, lost, square, count)                                \
   BEGIN                                                                       \
   if (at < last) mean = LOAD(POINTER(self), PLACE(self));                     \
   while (at < last) {                                                         \
@@ -80,38 +91,40 @@ typedef CONCAT(storage_, PARAM_DTYPE) param_t;
     FOR_BLOCK(LOAD_SELF)                                                      \
     FOR_BLOCK(ADD_DEVIATION)                                                  \
     const compute_t change = block_sum / count;                               \
-    mean += change;                                                           \
     square += block_square - block_sum * change;                              \
+    KAHAN_ADD(mean, lost, change)                                             \
   }
 // Joins the items' moments of a channel, of `all` pixels. What the mean is wrong by,
 // the sum of the deviations from it says.
-#define JOIN_MOMENTS(mean, square, count, all)                                \
+#define JOIN_MOMENTS(mean, lost, square, count, all)                          \
   {                                                                           \
     const compute_t own_mean = mean;                                          \
     mean *= count;                                                            \
     ROW_SUM(mean, shared, span)                                               \
     mean /= (all);                                                            \
-    const compute_t d = own_mean - mean;                                      \
+    const compute_t d = own_mean - mean - lost;                               \
     compute_t residual = d * count;                                           \
     square += d * d * count;                                                  \
     ROW_SUM(residual, shared, span)                                           \
     ROW_SUM(square, shared, span)                                             \
-    mean += residual / (all);                                                 \
     square -= residual * (residual / (all));                                  \
+    lost = 0;                                                                 \
+    KAHAN_ADD(mean, lost, residual / (all))                                   \
   }
 
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_chunks(
-    GEOMETRY, LAYOUT(self), TENSOR(compute_t, means), TENSOR(compute_t, squares),
-    CONST_TENSOR(storage_t, self)) {
+    GEOMETRY, LAYOUT(self), TENSOR(compute_t, means), TENSOR(compute_t, means_lost),
+    TENSOR(compute_t, squares), CONST_TENSOR(storage_t, self)) {
   local compute_t shared[WG_SIZE];
   FIND_PIXELS
-  compute_t mean = 0, square = 0, count = 0;
-  OWN_MOMENTS(mean, square, count)
+  compute_t mean = 0, lost = 0, square = 0, count = 0;
+  OWN_MOMENTS(mean, lost, square, count)
   const compute_t all = max(last - first, (index_t)1);
-  JOIN_MOMENTS(mean, square, count, all)
+  JOIN_MOMENTS(mean, lost, square, count, all)
   if (along == 0 && is_channel) {
     const size_t place = (size_t)get_group_id(1) * channels + c;
     POINTER(means)[place] = mean;
+    POINTER(means_lost)[place] = lost;
     POINTER(squares)[place] = square;
   }
 }
@@ -134,27 +147,30 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
     const long counted, TENSOR(long, counter), TENSOR(compute_t, saved_mean),
     TENSOR(compute_t, saved_inverse), TENSOR(param_t, running_mean),
     TENSOR(param_t, running_var), CONST_TENSOR(storage_t, self),
-    CONST_TENSOR(compute_t, means), CONST_TENSOR(compute_t, squares),
+    CONST_TENSOR(compute_t, means), CONST_TENSOR(compute_t, means_lost),
+    CONST_TENSOR(compute_t, squares),
     CONST_TENSOR(param_t, weight), CONST_TENSOR(param_t, bias) EPILOGUE_PARAMETERS) {
   local compute_t shared[WG_SIZE];
   FIND_PIXELS
   const compute_t all = pixels;
-  compute_t mean = 0, square = 0, count = 0;
+  compute_t mean = 0, lost = 0, square = 0, count = 0;
   if (chunks > 0 && !uses_running) {
     for (int i = along; i < (is_channel ? chunks : 0); i += span) {
       const size_t place = (size_t)i * channels + c;
       const compute_t size = min(chunk, pixels - i * chunk);
-      const compute_t delta = POINTER(means)[place] - mean;
+      if (count == 0) mean = POINTER(means)[place];
+      const compute_t delta =
+          (POINTER(means)[place] - mean) - (POINTER(means_lost)[place] - lost);
       const compute_t share = size / (count + size);
-      mean += delta * share;
+      KAHAN_ADD(mean, lost, delta * share)
       square += POINTER(squares)[place] + delta * delta * count * share;
       count += size;
     }
   } else if (!uses_running) {
-    OWN_MOMENTS(mean, square, count)
+    OWN_MOMENTS(mean, lost, square, count)
   }
   // Of running statistics, nothings: barriers are in no branch.
-  JOIN_MOMENTS(mean, square, count, all)
+  JOIN_MOMENTS(mean, lost, square, count, all)
   compute_t center = mean;
   const compute_t variance = square;
   compute_t inverse = (compute_t)1 / sqrt(variance / all + epsilon);
@@ -220,15 +236,6 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
       KAHAN_ADD(product, product_lost, block_product)                         \
     }                                                                         \
   }
-// Compensated: such sums cancel.
-#define KAHAN_ADD(sum, lost, value)                                           \
-  {                                                                           \
-    const compute_t term = (value) - lost;                                    \
-    const compute_t next = sum + term;                                        \
-    lost = (next - sum) - term;                                               \
-    sum = next;                                                               \
-  }
-
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
 void batch_norm_gradient_chunks(GEOMETRY, LAYOUT(self), LAYOUT(grad_output),
                                 TENSOR(compute_t, sums), TENSOR(compute_t, products),

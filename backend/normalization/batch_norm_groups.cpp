@@ -159,6 +159,7 @@ bool has_one_type(const BatchNormParams& params, const Tensor& input) {
 struct ApplyOptions {
   bool uses_running = false;
   Tensor means;
+  Tensor means_lost;
   Tensor squares;
   CounterAddition counted;
 };
@@ -175,7 +176,7 @@ void launch_apply(const Plan& plan,
   const EpilogueTarget target{
       "native_batch_norm",
       out,
-      {input, options.means, options.squares, weight, bias},
+      {input, options.means, options.means_lost, options.squares, weight, bias},
       true,
       {statistics.mean,
        statistics.inverse_deviation,
@@ -201,6 +202,7 @@ void launch_apply(const Plan& plan,
                 arg(params.running_var),
                 arg_in(input),
                 arg_in(options.means),
+                arg_in(options.means_lost),
                 arg_in(options.squares),
                 arg_in(weight),
                 arg_in(bias));
@@ -258,6 +260,7 @@ bool batch_norm_by_groups(const Tensor& input,
   }
   ApplyOptions options;
   options.means = plan.workspace();
+  options.means_lost = plan.workspace();
   options.squares = plan.workspace();
   options.counted = take_counter_addition(queue_of(input),
                                           {input,
@@ -271,6 +274,7 @@ bool batch_norm_by_groups(const Tensor& input,
                 param_type_of(params, input),
                 std::index_sequence<1>(),
                 arg(options.means),
+                arg(options.means_lost),
                 arg(options.squares),
                 arg_in(input));
   }

@@ -51,11 +51,13 @@ Statistics batch_statistics(const Tensor& input,
   const int64_t channels = problem.channels();
   const Statistics statistics = new_statistics(input);
   const Tensor means = workspace(input, {problem.chunks(), channels});
+  const Tensor means_lost = workspace(input, {problem.chunks(), channels});
   const Tensor squares = workspace(input, {problem.chunks(), channels});
   problem.reduce(sources::batch_norm_statistics,
                  "batch_norm_partials",
                  "batch_norm_partials_lines",
                  arg(means),
+                 arg(means_lost),
                  arg(squares),
                  arg(input));
   with_compute_type(input, [&](auto number) {
@@ -76,6 +78,7 @@ Statistics batch_statistics(const Tensor& input,
                    arg(params.running_mean),
                    arg(params.running_var),
                    arg(means),
+                   arg(means_lost),
                    arg(squares));
   });
   return statistics;

@@ -5,6 +5,7 @@
 
 #define CHANNELS_INNERMOST 1
 #include "batch_norm.clh"
+#include "batch_norm_sums.clh"
 
 #ifndef CHANNELS
 #define CHANNELS 512
@@ -111,12 +112,10 @@ inline job_t job_of(const rows_t *rows, index_t pixels, index_t chunk) {
 // Mean and squared residuals of a tile, then joined to those of the job.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_partials_lines(
     PARAMETERS,
-    TENSOR(compute_t, means),
-    TENSOR(compute_t, squares),
+    MOMENTS,
     CONST_TENSOR(storage_t, self)) {
   JOB
-  lanes_t mean[VECTORS];
-  lanes_t square[VECTORS];
+  moments_t moments[VECTORS];
   lanes_t tile_mean[VECTORS];
   lanes_t residual[VECTORS];
   lanes_t lost[VECTORS];
@@ -134,26 +133,13 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void batch_norm_partials_l
     FOR_EACH_PIXEL(first, end, ADD_RESIDUALS)
     const compute_t before = (compute_t)(first - job.first);
     const compute_t more = (compute_t)(end - first);
-    const compute_t share = more / (before + more);
     FOR_EACH_VECTOR {
-      const lanes_t correction = residual[v] * scale;
-      const lanes_t found = tile_mean[v] + correction;
-      const lanes_t found_square = tile_square[v] - residual[v] * correction;
-      if (first == job.first) {
-        mean[v] = found;
-        square[v] = found_square;
-      } else {
-        const lanes_t delta = found - mean[v];
-        mean[v] += delta * share;
-        square[v] += found_square + delta * delta * (before * share);
-      }
+      join_moments(&moments[v], before,
+                   moments_about(tile_mean[v], residual[v], tile_square[v], scale), more);
     }
   }
   const index_t place = job.number * channels;
-  FOR_EACH_VECTOR {
-    store_statistics(POINTER(means) + place, CHANNEL(v), COUNT(v), mean[v]);
-    store_statistics(POINTER(squares) + place, CHANNEL(v), COUNT(v), square[v]);
-  }
+  FOR_EACH_VECTOR STORE_MOMENTS(place, CHANNEL(v), COUNT(v), moments[v])
 }
 
 #define ADD_GRADIENTS(count)                                           \

@@ -11,8 +11,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
     const index_t pixels,
     const index_t chunk,
     const int jobs,
-    TENSOR(compute_t, means),
-    TENSOR(compute_t, squares),
+    MOMENTS,
     CONST_TENSOR(storage_t, self)) {
 #if !IS_JOB_OF_ITEM
   local compute_t shared[WG_SIZE];
@@ -20,9 +19,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
   PARTIAL_JOB
   const global storage_t *x = POINTER(self) + c * rows.row_strides[1];
 #if LANES > 1 && !CHANNELS_INNERMOST
-  const moments_t part = moments_of(&rows, x, job.first, job.last);
-  POINTER(means)[job.place + c] = part.mean;
-  POINTER(squares)[job.place + c] = part.square;
+  STORE_MOMENTS(job.place, c, 1, moments_of(&rows, x, job.first, job.last))
 #else
   const compute_t scale = (compute_t)1 / (compute_t)(job.last - job.first);
 #if CHANNELS_INNERMOST
@@ -46,10 +43,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
       square += d * d;
     }
   }
-  const lanes_t correction = residual * scale;
-  store_statistics(POINTER(means) + job.place, c, job.count, mean + correction);
-  store_statistics(
-      POINTER(squares) + job.place, c, job.count, square - residual * correction);
+  STORE_MOMENTS(job.place, c, job.count, moments_about(mean, residual, square, scale))
 #else
   const index_t item = (index_t)get_local_id(0);
   compute_t sum = 0;
@@ -66,9 +60,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_part
   residual = group_sum(residual, shared);
   square = group_sum(square, shared);
   if (item == 0) {
-    const compute_t correction = residual * scale;
-    POINTER(means)[job.place + c] = mean + correction;
-    POINTER(squares)[job.place + c] = square - residual * correction;
+    STORE_MOMENTS(job.place, c, 1, moments_about(mean, residual, square, scale))
   }
 #endif
 #endif
@@ -92,6 +84,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_fini
     TENSOR(param_t, running_mean),
     TENSOR(param_t, running_var),
     CONST_TENSOR(compute_t, means),
+    CONST_TENSOR(compute_t, means_lost),
     CONST_TENSOR(compute_t, squares)) {
   local compute_t counts[WG_SIZE];
   local moments_t shared[WG_SIZE];
@@ -99,14 +92,14 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_fini
   const int held = min(LANES, channels - c);
   const int item = get_local_id(0);
   compute_t count = 0;
-  moments_t moments = {0, 0};
-  moments_t lost = {0, 0};
+  moments_t moments = {0, 0, 0, 0};
   for (int i = item; i < chunks; i += WG_SIZE) {
     const long place = (long)i * channels;
     const moments_t more = {
         load_statistics(POINTER(means) + place, c, held),
-        load_statistics(POINTER(squares) + place, c, held)};
-    count = join_moments(&moments, &lost, count, more, (compute_t)min(chunk, pixels - i * chunk));
+        load_statistics(POINTER(means_lost) + place, c, held),
+        load_statistics(POINTER(squares) + place, c, held), 0};
+    count = join_moments(&moments, count, more, (compute_t)min(chunk, pixels - i * chunk));
   }
   counts[item] = count;
   shared[item] = moments;
@@ -114,7 +107,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_fini
   for (int half_size = WG_SIZE / 2; half_size > 0; half_size /= 2) {
     if (item < half_size && counts[item + half_size] > 0) {
       count = join_moments(
-          &moments, &lost, count, shared[item + half_size], counts[item + half_size]);
+          &moments, count, shared[item + half_size], counts[item + half_size]);
       counts[item] = count;
       shared[item] = moments;
     }

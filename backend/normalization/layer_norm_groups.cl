@@ -91,13 +91,15 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_twic
   local compute_t shared[WG_SIZE];
   FIND_ROW
   const global storage_t *x = POINTER(self) + start;
-  // Of this item's elements (Chan, Golub and LeVeque, 1979), block by block.
+  // Of this item's elements (Chan, Golub and LeVeque, 1979), block by block, from the
+  // first one: a mean much larger than the deviations would round them.
+  const compute_t first = end > 0 ? LOAD(x, 0) : 0;
   compute_t own_mean = 0, own_square = 0, own_count = 0;
   for (int begin = 0; begin < end; begin += span * ITEMS) {
     compute_t kept[ITEMS];
     compute_t block_mean = 0, block_square = 0, block_count = 0;
     FOR_OWN(k, i, begin) {
-      kept[k] = LOAD(x, i);
+      kept[k] = LOAD(x, i) - first;
       block_mean += kept[k];
       block_count += 1;
     }
@@ -116,6 +118,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void layer_norm_twic
   const compute_t d = own_mean - mean;
   compute_t residual = d * own_count;
   compute_t square = own_square + d * d * own_count;
+  mean += first;
   FINISH_STATISTICS(residual, square)
 #pragma unroll 4
   for (int i = along; i < end; i += span)

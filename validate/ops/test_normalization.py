@@ -7,7 +7,15 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from against_cpu import FLOATS, LAYOUTS, check, check_error, contiguous, strided
+from against_cpu import (
+    FLOATS,
+    LAYOUTS,
+    channels_last,
+    check,
+    check_error,
+    contiguous,
+    strided,
+)
 from tolerance import relative_distance
 
 
@@ -32,6 +40,28 @@ def test_group_norm_around_groups(device, batch, channels, pixels):
     x = torch.randn(batch, channels, pixels) + 3
     weights = [torch.randn(channels), torch.randn(channels)]
     check(lambda x, w, b: F.group_norm(x, 2, w, b), [x, *weights], device)
+
+
+# The large mean's rounding is far above that of the deviations: chunks, work-items and
+# vectors that are joined may not take it for them.
+@pytest.mark.parametrize("layout", [contiguous, channels_last])
+@pytest.mark.parametrize("size", [(2, 3, 5, 7), (8, 6, 40, 40), (3, 70, 31, 17)])
+def test_variances_about_a_large_mean(device, size, layout):
+    x = layout(1e4 + torch.randn(size) + 0.7 * torch.randn(size[0], 1, 1, 1))
+    moved, wide = x.to(device), x.double()
+    mean, variance = (torch.zeros(size[1], device=device) for _ in range(2))
+    F.batch_norm(moved, mean, variance, training=True, momentum=1.0)
+    inverses = [
+        torch.native_layer_norm(moved, size[1:], None, None, 0.0)[2].flatten(),
+        torch.native_group_norm(
+            moved, None, None, size[0], size[1], size[2] * size[3], 1, 0.0
+        )[2].flatten(),
+    ]
+    of_images = wide.var((1, 2, 3), correction=0)
+    pairs = [(variance, wide.var((0, 2, 3)))]
+    pairs += [(1 / inverse.square(), of_images) for inverse in inverses]
+    for found, expected in pairs:
+        assert relative_distance(found.cpu(), expected) < 2e-6
 
 
 # Around a vector's 16 lanes, a work-group's 128 items and a chunk of 64 rows.
