@@ -365,9 +365,9 @@ Tensor grid_sampler(const Tensor& input,
   return out;
 }
 
-// Targets of all positions' gradients.
+// Of all positions' gradients.
 template <int kSpatial>
-int64_t targets_of(const Options& options, const Tensor& gradient) {
+int64_t target_count(const Options& options, const Tensor& gradient) {
   const int64_t taps = kTaps[options.interpolation_mode];
   const int64_t of_position = taps * taps * (kSpatial == 3 ? taps : 1);
   return gradient.numel() / gradient.size(1) * of_position;
@@ -379,17 +379,16 @@ void image_backward_pixels(const Options& options,
                            const Tensor& gradient,
                            const Tensor& grid,
                            const Tensor& grad_input) {
-  const int64_t count = targets_of<kSpatial>(options, gradient);
-  const Tensor targets = at::empty({1, count}, grid.options().dtype(at::kInt));
-  const Tensor weights = at::empty({count}, grad_input.options());
+  const PixelTargets targets =
+      empty_targets(grad_input, target_count<kSpatial>(options, gradient));
   run<kSpatial>("grid_sampler_targets",
                 options,
                 range(gradient[0][0].numel(), gradient.size(0), kWorkGroup, 1),
                 geometry,
                 grid,
-                targets,
-                weights);
-  sum_pixels(grad_input, gradient, targets, weights);
+                targets.pixels,
+                targets.weights);
+  sum_pixels(grad_input, gradient, targets);
 }
 
 template <int kSpatial>
@@ -419,7 +418,7 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(
     } else if (goes_by_blocks(grad_input, grid)) {
       image_backward_blocks<kSpatial>(options, gradient, grid, grad_input);
     } else if (goes_by_pixels(grad_input,
-                              targets_of<kSpatial>(options, gradient))) {
+                              target_count<kSpatial>(options, gradient))) {
       image_backward_pixels<kSpatial>(
           options, geometry, gradient, grid, grad_input);
     } else {

@@ -75,20 +75,26 @@ void reduce_segments(const Segments& s) {
   }
 }
 
+PixelTargets empty_targets(const Tensor& image, int64_t count, int64_t rows) {
+  return {at::empty({rows, count}, image.options().dtype(at::kInt)),
+          at::empty({rows, count}, image.options())};
+}
+
 void sum_pixels(const Tensor& image,
                 const Tensor& gradient,
-                const Tensor& targets,
-                const Tensor& weights) {
+                const PixelTargets& targets,
+                int64_t row) {
   const auto last = [](const Tensor& tensor) { return tensor.movedim(1, -1); };
   const int64_t channels = image.size(1);
   const Tensor source = at::empty(last(gradient).sizes(), image.options());
   source.copy_(last(gradient));
   const Tensor rows = at::zeros(last(image).sizes(), image.options());
-  const int64_t shared = targets.numel() / (gradient.numel() / channels);
+  const Tensor pixels = targets.pixels.narrow(0, row, 1);
+  const int64_t shared = pixels.numel() / (gradient.numel() / channels);
   reduce_segments({.self = rows,
-                   .targets = targets,
+                   .targets = pixels,
                    .source = source,
-                   .weights = weights,
+                   .weights = targets.weights[row],
                    .rows = {.columns = static_cast<uint64_t>(channels),
                             .inner = static_cast<uint64_t>(channels),
                             .shared = static_cast<uint64_t>(shared)}});

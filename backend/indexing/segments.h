@@ -33,13 +33,24 @@ struct Segments {
 
 void reduce_segments(const Segments& segments);
 
+// The pixels of an image that gradients go to, and by which weights. A row is
+// for a sum_pixels() of its own.
+struct PixelTargets {
+  at::Tensor pixels;   // int32 (rows, count)
+  at::Tensor weights;  // of the dtype of the image
+};
+
+PixelTargets empty_targets(const at::Tensor& image,
+                           int64_t count,
+                           int64_t rows = 1);
+
 // image = sums of gradients of pixels, which are rows of their channels. Of
-// element r of `gradient`, whose other dimension 1 are channels, too, the
-// targets and weights from r * n on are those of its n pixels.
+// position p of `gradient`, whose dimension 1 are channels as the image's, the
+// n targets from p * n on are its own.
 void sum_pixels(const at::Tensor& image,
                 const at::Tensor& gradient,
-                const at::Tensor& targets,
-                const at::Tensor& weights);
+                const PixelTargets& targets,
+                int64_t row = 0);
 
 // Whether a GPU takes sum_pixels() for that many targets.
 bool goes_by_pixels(const at::Tensor& image, int64_t targets);

@@ -135,25 +135,39 @@ DISTRIBUTION random_unit(PARAMETERS(out_t), const real_t unused, const real_t no
   FILL(UNIFORM(i))
 }
 
+// Two normal deviates of two uniform numbers in [0, 1): 1 - x has a logarithm.
 // Box and Muller, A note on the generation of random normal deviates, 1958.
-// 1 - UNIFORM is in (0, 1], so that its logarithm is finite.
-#define NORMAL(name, function)                                                  \
-  DISTRIBUTION name(PARAMETERS(out_t), const real_t mean,                       \
-                    const real_t deviation) {                                   \
-    EACH_DRAW {                                                                 \
-      DRAW_BITS                                                                 \
-      reals_t value[ELEMENTS];                                                  \
-      _Pragma("unroll") for (int i = 0; i < ELEMENTS; i += 2) {                 \
-        const reals_t radius = sqrt((real_t)-2 * log((real_t)1 - UNIFORM(i)));  \
-        const reals_t angle = 2 * UNIFORM(i + 1);                               \
-        value[i] = function(mean + deviation * radius * cospi(angle));          \
-        value[i + 1] = function(mean + deviation * radius * sinpi(angle));      \
-      }                                                                         \
-      KEEP(value)                                                               \
-    }                                                                           \
+void normal_pair(reals_t x, reals_t y, real_t mean, real_t deviation, reals_t *pair) {
+  const reals_t radius = sqrt((real_t)-2 * log((real_t)1 - x));
+  pair[0] = mean + deviation * radius * cospi(2 * y);
+  pair[1] = mean + deviation * radius * sinpi(2 * y);
+}
+
+DISTRIBUTION random_normal(PARAMETERS(out_t), const real_t mean, const real_t deviation) {
+  EACH_DRAW {
+    DRAW_BITS
+    reals_t value[ELEMENTS];
+    _Pragma("unroll")
+    for (int i = 0; i < ELEMENTS; i += 2) {
+      normal_pair(UNIFORM(i), UNIFORM(i + 1), mean, deviation, value + i);
+    }
+    KEEP(value)
   }
-NORMAL(random_normal, )
-NORMAL(random_log_normal, exp)
+}
+
+DISTRIBUTION random_log_normal(PARAMETERS(out_t), const real_t mean, const real_t deviation) {
+  EACH_DRAW {
+    DRAW_BITS
+    reals_t value[ELEMENTS];
+    _Pragma("unroll")
+    for (int i = 0; i < ELEMENTS; i += 2) {
+      normal_pair(UNIFORM(i), UNIFORM(i + 1), mean, deviation, value + i);
+      value[i] = exp(value[i]);
+      value[i + 1] = exp(value[i + 1]);
+    }
+    KEEP(value)
+  }
+}
 
 DISTRIBUTION random_bernoulli(PARAMETERS(out_t), const real_t p, const real_t unused) {
 #if IS_WIDE

@@ -295,13 +295,12 @@ void sum_image(const DeformConvProblem& problem,
   const int64_t positions = problem.positions();
   const int64_t filter_size = problem.filter_size();
   const int64_t count = filter_size * positions * 4;
-  const Tensor targets = at::empty({geometry.groups, count},
-                                   grad_columns.options().dtype(at::kInt));
-  const Tensor weights = at::empty(targets.sizes(), grad_images.options());
+  const PixelTargets targets =
+      empty_targets(grad_images, count, geometry.groups);
   problem.run("deformable_targets",
               range(positions, geometry.groups * filter_size, kWorkGroup, 1),
-              targets,
-              weights,
+              targets.pixels,
+              targets.weights,
               problem.offset.select(0, n),
               problem.mask_of(n));
   const Tensor columns =
@@ -311,8 +310,8 @@ void sum_image(const DeformConvProblem& problem,
     const int64_t first = group * channels;
     sum_pixels(grad_images.narrow(0, n, 1).narrow(1, first, channels),
                columns.narrow(1, first, channels),
-               targets.narrow(0, group, 1),
-               weights.select(0, group));
+               targets,
+               group);
   }
 }
 

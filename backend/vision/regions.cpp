@@ -8,8 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include <array>
-#include <optional>
+#include <algorithm>
 
 namespace torch_opencl::ops {
 namespace {
@@ -142,64 +141,65 @@ Pooled forward(const char* name,
   return {out, info};
 }
 
-Tensor backward(const char* kernel,
-                const RegionProblem& problem,
-                const Tensor& grad,
-                const Tensor& rois,
-                const Tensor& info,
-                at::IntArrayRef image_size) {
-  check_floating(kernel, grad);
-  // Planes are summed in the type of arithmetic.
-  const Tensor grad_image = at::empty(
-      image_size, grad.options().dtype(compute_type(grad.scalar_type())));
-  if (grad_image.numel() == 0) {
-    return grad_image.to(grad.scalar_type());
-  }
-  if (grad.numel() == 0) {
-    return grad_image.zero_().to(grad.scalar_type());
-  }
+// Pixels that the samples of all bins read; 0 where bins have samples of their
+// own number.
+int64_t target_count(const RegionProblem& problem, const Tensor& grad) {
+  const int64_t ratio = std::max<int64_t>(problem.sampling_ratio, 0);
+  return grad.numel() / grad.size(1) * ratio * ratio * 4;
+}
+
+// image = the sums of what goes to its pixels. `info` is that of forward().
+void sum_bins(const char* kernel,
+              const RegionProblem& problem,
+              const Tensor& image,
+              const Tensor& grad,
+              const Tensor& rois,
+              const Tensor& info) {
   launch_regions(
       kernel,
       problem,
-      grad_image,
+      image,
       grad,
-      grad_image.size(0) * grad_image.size(1),
-      arg(grad_image),
+      image.size(0) * image.size(1),
+      arg(image),
       arg(grad.contiguous()),  // copy: bins are found without strides
       arg(info),
       arg(rois.contiguous()));  // copy: rows of five
-  return grad_image.to(grad.scalar_type());
 }
 
-// The gradient of roi_align's image on GPUs, where bins have equally many
-// samples.
-std::optional<Tensor> image_of_samples(const RegionProblem& problem,
-                                       const Tensor& grad,
-                                       const Tensor& rois,
-                                       at::IntArrayRef image_size) {
-  const int64_t samples = problem.sampling_ratio * problem.sampling_ratio;
-  if (problem.sampling_ratio <= 0 || grad.numel() == 0 ||
-      c10::multiply_integers(image_size) == 0) {
-    return std::nullopt;
-  }
-  check_floating("roi_align_backward", grad);
-  const Tensor image = at::empty(
-      image_size, grad.options().dtype(compute_type(grad.scalar_type())));
-  const int64_t count = grad.numel() / grad.size(1) * samples * 4;
-  if (!goes_by_pixels(image, count)) {
-    return std::nullopt;
-  }
-  const Tensor targets = at::empty({1, count}, grad.options().dtype(at::kInt));
-  const Tensor weights = at::empty({count}, image.options());
+// As sum_bins() for roi_align on GPUs.
+void sum_samples(const RegionProblem& problem,
+                 const Tensor& image,
+                 const Tensor& grad,
+                 const Tensor& rois,
+                 int64_t count) {
+  const PixelTargets targets = empty_targets(image, count);
   launch_regions("roi_align_targets",
                  problem,
                  image,
                  grad,
                  count / 4,
-                 arg(targets),
-                 arg(weights),
+                 arg(targets.pixels),
+                 arg(targets.weights),
                  arg(rois.contiguous()));  // copy: rows of five
-  sum_pixels(image, grad, targets, weights);
+  sum_pixels(image, grad, targets);
+}
+
+// The gradient of an image; `sum` writes it where there is something to sum.
+template <class Sum>
+Tensor backward(const char* name,
+                const Tensor& grad,
+                at::IntArrayRef image_size,
+                const Sum& sum) {
+  check_floating(name, grad);
+  // Pixels are summed in the type of arithmetic.
+  const Tensor image = at::empty(
+      image_size, grad.options().dtype(compute_type(grad.scalar_type())));
+  if (grad.numel() == 0) {
+    image.zero_();
+  } else if (image.numel() > 0) {
+    sum(image);
+  }
   return image.to(grad.scalar_type());
 }
 
@@ -230,12 +230,18 @@ Tensor roi_align_backward(const Tensor& grad,
                           int64_t width,
                           int64_t sampling_ratio,
                           bool aligned) {
+  const char* const name = "roi_align_backward";
   const RegionProblem problem{
       spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned};
-  const std::array<int64_t, 4> sizes{batch_size, channels, height, width};
-  const auto image = image_of_samples(problem, grad, rois, sizes);
-  return image ? *image
-               : backward("roi_align_backward", problem, grad, rois, {}, sizes);
+  const auto sum = [&](const Tensor& image) {
+    const int64_t count = target_count(problem, grad);
+    if (count > 0 && goes_by_pixels(image, count)) {
+      sum_samples(problem, image, grad, rois, count);
+    } else {
+      sum_bins(name, problem, image, grad, rois, {});
+    }
+  };
+  return backward(name, grad, {batch_size, channels, height, width}, sum);
 }
 
 // `argmax` is the channel mapping where regions are position-sensitive.
@@ -265,13 +271,13 @@ Tensor roi_pool_backward(const Tensor& grad,
                          int64_t channels,
                          int64_t height,
                          int64_t width) {
-  return backward(
-      kPositionSensitive ? "ps_roi_pool_backward" : "roi_pool_backward",
-      {spatial_scale, pooled_height, pooled_width},
-      grad,
-      rois,
-      argmax,
-      {batch_size, channels, height, width});
+  const char* const name =
+      kPositionSensitive ? "ps_roi_pool_backward" : "roi_pool_backward";
+  const RegionProblem problem{spatial_scale, pooled_height, pooled_width};
+  const auto sum = [&](const Tensor& image) {
+    sum_bins(name, problem, image, grad, rois, argmax);
+  };
+  return backward(name, grad, {batch_size, channels, height, width}, sum);
 }
 
 Pooled ps_roi_align(const Tensor& input,
@@ -299,12 +305,13 @@ Tensor ps_roi_align_backward(const Tensor& grad,
                              int64_t channels,
                              int64_t height,
                              int64_t width) {
-  return backward("ps_roi_align_backward",
-                  {spatial_scale, pooled_height, pooled_width, sampling_ratio},
-                  grad,
-                  rois,
-                  channel_mapping,
-                  {batch_size, channels, height, width});
+  const char* const name = "ps_roi_align_backward";
+  const RegionProblem problem{
+      spatial_scale, pooled_height, pooled_width, sampling_ratio};
+  const auto sum = [&](const Tensor& image) {
+    sum_bins(name, problem, image, grad, rois, channel_mapping);
+  };
+  return backward(name, grad, {batch_size, channels, height, width}, sum);
 }
 
 }  // namespace
