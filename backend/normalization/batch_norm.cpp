@@ -7,6 +7,7 @@
 #include "../common/dtype_check.h"
 #include "../common/optional_tensor.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_batch_norm_with_update_ops.h>
 #include <ATen/ops/_native_batch_norm_legit_ops.h>
@@ -108,6 +109,10 @@ Statistics normalize_into(const Tensor& input,
       "running_mean and running_var must either both be None or neither be "
       "None");
   if (training) {
+    if (running_mean.defined()) {
+      at::assert_no_internal_overlap(running_mean);
+      at::assert_no_internal_overlap(running_var);
+    }
     return batch_norm_training(input, params, out);
   }
   if (input.numel() != 0) {

@@ -236,6 +236,7 @@ kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1))) void batch_norm_appl
       KAHAN_ADD(product, product_lost, block_product)                         \
     }                                                                         \
   }
+
 kernel __attribute__((reqd_work_group_size(WG_SIZE, 1, 1)))
 void batch_norm_gradient_chunks(GEOMETRY, LAYOUT(self), LAYOUT(grad_output),
                                 TENSOR(compute_t, sums), TENSOR(compute_t, products),

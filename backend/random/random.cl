@@ -137,7 +137,8 @@ DISTRIBUTION random_unit(PARAMETERS(out_t), const real_t unused, const real_t no
 
 // Two normal deviates of two uniform numbers in [0, 1): 1 - x has a logarithm.
 // Box and Muller, A note on the generation of random normal deviates, 1958.
-void normal_pair(reals_t x, reals_t y, real_t mean, real_t deviation, reals_t *pair) {
+inline void normal_pair(
+    reals_t x, reals_t y, real_t mean, real_t deviation, reals_t *pair) {
   const reals_t radius = sqrt((real_t)-2 * log((real_t)1 - x));
   pair[0] = mean + deviation * radius * cospi(2 * y);
   pair[1] = mean + deviation * radius * sinpi(2 * y);

@@ -335,6 +335,11 @@ def test_batch_norm_errors(device):
     for params in [(short, None, None, None), (None, None, short, short)]:
         with pytest.raises(RuntimeError, match="3 elements not 2"):
             torch.native_batch_norm(x, *params, True, 0.1, 1e-5)
+    long, shared = torch.ones(3, device=device), torch.ones(1, device=device).expand(3)
+    for params in [(long, shared), (shared, long)]:
+        with pytest.raises(RuntimeError, match="single memory location"):
+            F.batch_norm(x, *params, training=True)
+        assert not F.batch_norm(x, *params).any()  # they are only read
 
 
 def test_batch_norm_is_deterministic(device):
