@@ -28,7 +28,11 @@ LEFT_OUT = {
         "test_columns_beyond_the_workspace": _LARGE,
     },
     "convolution_errors": {"test_parameters_beyond_int32": "takes 4 GiB of memory"},
-    "foreach_fused": {"test_threads": _THREADS},
+    "foreach_fused": {
+        "test_threads": _THREADS,
+        "test_far_into_a_buffer": _LARGE,
+        "test_a_segment_for_every_operand": _LARGE,
+    },
     "indexing": {"test_large_flips_and_rolls": _LARGE},
     "lanes": {
         "test_numbers_and_repeated_rows_past_the_caches": _LARGE,
