@@ -258,6 +258,22 @@ def test_unary_edges(device, name):
     )
 
 
+@pytest.mark.parametrize("eps", [0.0, 0.3, 0.5, 0.6, 1.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_logit_of_bounds_in_either_order(device, dtype, eps):
+    x = torch.cat((torch.rand(97), _EDGES)).to(dtype)
+    moved = x.to(device).requires_grad_()
+    exact = x.double().requires_grad_()
+    expected, result = torch.logit(exact, eps), torch.logit(moved, eps)
+    torch.testing.assert_close(result.cpu(), expected.to(dtype), equal_nan=True)
+    expected.sum().backward()
+    result.sum().backward()
+    # The CPU's gradient of NaN is 0 or NaN, as the number of elements has it; and so is
+    # the sign of that of -0.
+    known = ~x.isnan() & (x != 0)
+    torch.testing.assert_close(moved.grad.cpu()[known], exact.grad.to(dtype)[known])
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.uint8])
 def test_integer_edges(device, dtype):
     limits = torch.iinfo(dtype)
