@@ -320,13 +320,13 @@ _libraries: list[torch.library.Library] = []
 
 
 def register() -> None:
-    """Gives the CPU these ops where it has none of torchvision's."""
+    """Gives the CPU these ops where it has none of torchvision's, and one that is
+    wrong there: the gradient of ps_roi_pool where a region crosses an edge."""
     import torchvision  # noqa: F401
 
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    if has_kernel("torchvision::roi_align", "CPU"):
-        return
+    is_there = has_kernel("torchvision::roi_align", "CPU")
     library = torch.library.Library("torchvision", "IMPL")
     _libraries.append(library)
-    for function in _OPS:
-        library.impl(function.__name__, function, "CPU")
+    for function in (_ps_roi_pool_backward,) if is_there else _OPS:
+        library.impl(function.__name__, function, "CPU", allow_override=is_there)
